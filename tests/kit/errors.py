@@ -1,6 +1,6 @@
-"""Expected errors with codes."""
+"""Expected errors with codes, and functions that only raise."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,3 +13,12 @@ def raises_code(kind: type[Exception], code: str, **expected: Any) -> Iterator[p
     with pytest.raises(kind, **expected) as error:
         yield error
     assert error.value.code == code  # type: ignore[attr-defined]
+
+
+def raising(error: BaseException | type[BaseException]) -> Callable[..., Any]:
+    """Return a function that raises ``error`` for any arguments."""
+
+    def raise_it(*_: object, **__: object) -> None:
+        raise error
+
+    return raise_it

@@ -25,24 +25,25 @@ class Records:
     def __init__(self, database: Database) -> None:
         self.database = database
 
-    def rows(self, query: Callable[[Any], Any]) -> Any:
+    def call(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """Call ``function`` with the session of a transaction and these arguments."""
         with self.database.transaction() as session:
-            return query(session)
+            return function(session, *arguments, **named)
 
     def all(self, query: Any) -> list[Any]:
-        return self.rows(lambda session: list(session.scalars(query)))
+        return self.call(lambda session: list(session.scalars(query)))
 
     def tuples(self, query: Any) -> list[Any]:
-        return self.rows(lambda session: session.execute(query).tuples().all())
+        return self.call(lambda session: session.execute(query).tuples().all())
 
     def one(self, query: Any) -> Any:
-        return self.rows(lambda session: session.scalars(query).one())
+        return self.call(lambda session: session.scalars(query).one())
 
     def scalar(self, query: Any) -> Any:
-        return self.rows(lambda session: session.scalar(query))
+        return self.call(lambda session: session.scalar(query))
 
     def get(self, model: Any, key: Any) -> Any:
-        return self.rows(lambda session: session.get_one(model, key))
+        return self.call(lambda session: session.get_one(model, key))
 
     def execute(self, *statements: Any) -> None:
         with self.database.transaction() as session:

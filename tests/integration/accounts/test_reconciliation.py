@@ -13,9 +13,10 @@ import httpx
 import pytest
 import structlog
 from fastapi import FastAPI
-from kit.api.clients import refusal
+from kit.api.clients import accepted, refusal
 from kit.chain.deployed_chain import OTHER, PROVIDER, Chain
 from kit.chain.faulty_rpc import FaultyRpc
+from kit.errors import raising
 
 from market.chain.contracts.codec import Deployment
 from market.chain.service import queue_intent
@@ -109,11 +110,7 @@ def test_silent_node_keeps_last_result_without_alarm(market: Chain, database: Da
 
 def forbid_comparisons(app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every read of the whole ledger and of the chain fail."""
-
-    def read_ledger(*_: object, **__: object) -> None:
-        raise AssertionError("a reader summed the ledger")
-
-    monkeypatch.setattr(reconciliation, "balances", read_ledger)
+    monkeypatch.setattr(reconciliation, "balances", raising(AssertionError("a reader summed the ledger")))
     app.state.services = app.state.services.with_part(ChainViews, None)
 
 
@@ -124,11 +121,10 @@ def test_readers_get_stored_comparison(
     refusal(api.get("/v1/ledger/reconciliation"), 503, "ledger-behind")
     watch(database, market.client(), market.deployment)
     forbid_comparisons(app, monkeypatch)
-    found = api.get("/v1/ledger/reconciliation")
-    assert found.status_code == 200, found.text
-    assert found.json()["agrees"] is True
-    assert found.json()["block_number"] == market.client().finalised().number
-    assert datetime.fromisoformat(found.json()["compared_at"]) <= datetime.now(UTC)
+    found = accepted(api.get("/v1/ledger/reconciliation"))
+    assert found["agrees"] is True
+    assert found["block_number"] == market.client().finalised().number
+    assert datetime.fromisoformat(found["compared_at"]) <= datetime.now(UTC)
 
 
 def test_receipt_has_stored_comparison(

@@ -21,7 +21,7 @@ def _nonce(api: httpx.Client, address: str) -> dict[str, object]:
 
 def test_signed_message_opens_session(api: httpx.Client) -> None:
     caller = sign_in(api)
-    me = api.get("/v1/me", headers=caller.headers)
+    me = caller.get("/v1/me")
     assert me.json() == {
         "address": caller.address,
         "is_admin": False,
@@ -100,20 +100,20 @@ def test_requests_without_usable_token_are_refused(api: httpx.Client) -> None:
 
 def test_signing_out_ends_session(api: httpx.Client) -> None:
     caller = sign_in(api)
-    assert api.delete("/v1/auth/session", headers=caller.headers).status_code == 204
-    refusal(api.get("/v1/me", headers=caller.headers), 401, "not-authenticated")
+    assert caller.delete("/v1/auth/session").status_code == 204
+    refusal(caller.get("/v1/me"), 401, "not-authenticated")
 
 
 def test_expired_session_is_refused(api: httpx.Client, database: Database) -> None:
     caller = sign_in(api)
     with database.transaction() as session:
         session.scalars(select(Credential)).one().expires_at = datetime.now(UTC) - timedelta(seconds=1)
-    refusal(api.get("/v1/me", headers=caller.headers), 401, "not-authenticated")
+    refusal(caller.get("/v1/me"), 401, "not-authenticated")
 
 
 def test_api_keys_are_made_listed_used_and_revoked(api: httpx.Client) -> None:
     caller, other = sign_in(api), sign_in(api)
-    made = api.post("/v1/me/keys", json={"name": "scripts"}, headers=caller.headers)
+    made = caller.post("/v1/me/keys", json={"name": "scripts"})
     assert made.status_code == 201
     key = {"Authorization": f"Bearer {made.json()['key']}"}
     assert api.get("/v1/me", headers=key).json() == {
@@ -128,10 +128,10 @@ def test_api_keys_are_made_listed_used_and_revoked(api: httpx.Client) -> None:
     assert "key" not in listed[0]
     refusal(api.post("/v1/me/keys", json={"name": "more"}, headers=key), 403, "session-required")
     path = f"/v1/me/keys/{listed[0]['id']}"
-    refusal(api.delete(path, headers=other.headers), 404, "api-key-not-found")
-    assert api.delete(path, headers=caller.headers).status_code == 204
+    refusal(other.delete(path), 404, "api-key-not-found")
+    assert caller.delete(path).status_code == 204
     refusal(api.get("/v1/me", headers=key), 401, "not-authenticated")
-    refusal(api.delete(path, headers=caller.headers), 404, "api-key-not-found")
+    refusal(caller.delete(path), 404, "api-key-not-found")
 
 
 # The example of EIP-4361: a message of this form must be understood, and refused for its foreign parts.

@@ -10,6 +10,8 @@ import httpx
 import pytest
 from fastapi import FastAPI
 from kit.api.clients import Caller, refusal, sign_in
+from kit.errors import raising
+from kit.records import Records
 from pydantic import RootModel
 from sqlalchemy import text, update
 from sqlalchemy.orm import Session
@@ -43,7 +45,7 @@ def test_unknown_key_error_names_nearest_known_key(api: httpx.Client) -> None:
 def test_unknown_nested_key_has_its_path(api: httpx.Client) -> None:
     caller = sign_in(api)
     body = {"ask": ASK | {"min_price": "1"}, "signature": "0x" + "00" * 65}
-    problem = refusal(api.post("/v1/asks", json=body, headers=caller.headers), 422, "invalid-request")
+    problem = refusal(caller.post("/v1/asks", json=body), 422, "invalid-request")
     assert problem["field"] == "ask.min_price"
     assert "'minPrice'" in str(problem["remedy"])
 
@@ -52,7 +54,7 @@ def test_wei_accepts_only_decimal_digit_strings(api: httpx.Client) -> None:
     caller = sign_in(api)
     for wei in (1, -1, 1.5, "-1", "1.5", "0x10", "1e18", "", " 1", "01", "٣", None, True, str(2**256)):
         body = {"ask": ASK | {"minPrice": wei}, "signature": "0x" + "00" * 65}
-        problem = refusal(api.post("/v1/asks", json=body, headers=caller.headers), 422, "invalid-request")
+        problem = refusal(caller.post("/v1/asks", json=body), 422, "invalid-request")
         assert problem["field"] == "ask.minPrice"
         assert "decimal string" in str(problem["detail"])
 
@@ -104,20 +106,16 @@ def test_every_answer_has_request_id(api: httpx.Client) -> None:
     assert api.get("/healthz", headers={"X-Request-ID": "a b"}).headers["x-request-id"] != "a b"
 
 
-def test_failed_commit_is_never_success(api: httpx.Client, database: Database) -> None:
-    with database.transaction() as session:  # a constraint that only the commit checks
-        session.execute(
-            text("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no'; END $$")
-        )
-        session.execute(
-            text(
-                "CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON siwe_nonces DEFERRABLE INITIALLY DEFERRED "
-                "FOR EACH ROW EXECUTE FUNCTION refuse()"
-            )
-        )
+def test_failed_commit_is_never_success(api: httpx.Client, records: Records) -> None:
+    records.execute(  # a constraint that only the commit checks
+        text("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no'; END $$"),
+        text(
+            "CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON siwe_nonces DEFERRABLE INITIALLY DEFERRED "
+            "FOR EACH ROW EXECUTE FUNCTION refuse()"
+        ),
+    )
     answer = api.post("/v1/auth/nonce", json={"address": CALLER})
-    with database.transaction() as session:
-        session.execute(text("DROP FUNCTION refuse CASCADE"))
+    records.execute(text("DROP FUNCTION refuse CASCADE"))
     problem = refusal(answer, 500, "internal-error")
     assert problem["request_id"] == answer.headers["x-request-id"]
     assert "refuse" not in answer.text
@@ -126,7 +124,7 @@ def test_failed_commit_is_never_success(api: httpx.Client, database: Database) -
 def test_blob_gets_standard_cid(api: httpx.Client) -> None:
     caller = sign_in(api)
     for content in (b"hello", bytes(range(256)) * 4000):
-        answer = api.post("/v1/blobs", content=content, headers=caller.headers)
+        answer = caller.post("/v1/blobs", content=content)
         assert answer.status_code == 201
         assert answer.json() == {"cid": unixfs.cid_of_file(content), "size": len(content)}
     refusal(api.post("/v1/blobs", content=b"x"), 401, "not-authenticated")
@@ -139,28 +137,27 @@ def test_oversized_blob_is_refused(api: httpx.Client) -> None:
         for _ in range(4):
             yield b"x" * 1_000_000
 
-    refusal(api.post("/v1/blobs", content=b"x" * 3_000_001, headers=caller.headers), 413, "body-too-large")
-    refusal(api.post("/v1/blobs", content=chunks(), headers=caller.headers), 413, "body-too-large")
+    refusal(caller.post("/v1/blobs", content=b"x" * 3_000_001), 413, "body-too-large")
+    refusal(caller.post("/v1/blobs", content=chunks()), 413, "body-too-large")
 
 
 def test_daily_upload_quota_limits_account(
-    api: httpx.Client, app: FastAPI, services: Services, database: Database
+    api: httpx.Client, app: FastAPI, services: Services, records: Records
 ) -> None:
     settings = services.settings.model_copy(update={"blob_bytes_per_day": 200_000})
     app.state.services = replace(services, settings=settings)
     caller, other = sign_in(api), sign_in(api)
 
     def upload(number: int, by: Caller = caller) -> httpx.Response:
-        return api.post("/v1/blobs", content=bytes([number]) * 100_000, headers=by.headers)
+        return by.post("/v1/blobs", content=bytes([number]) * 100_000)
 
     assert [upload(number).status_code for number in (1, 1, 1, 2)] == [201] * 4  # the same bytes count once
     problem = refusal(upload(3), 403, "storage-quota-exceeded")
     assert (problem["quota_bytes"], problem["used_bytes"]) == (200_000, 200_000)
     assert str(problem["not_before"]) > f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
-    refusal(api.post("/v1/blobs", content=iter([b"x"]), headers=caller.headers), 403, "storage-quota-exceeded")
+    refusal(caller.post("/v1/blobs", content=iter([b"x"])), 403, "storage-quota-exceeded")
     assert upload(3, other).status_code == 201
-    with database.transaction() as session:
-        session.execute(update(BlobUpload).values(created_at=datetime.now(UTC) - timedelta(days=1)))
+    records.execute(update(BlobUpload).values(created_at=datetime.now(UTC) - timedelta(days=1)))
     assert upload(3).status_code == 201
 
 
@@ -170,7 +167,7 @@ def test_concurrent_uploads_respect_quota(api: httpx.Client, app: FastAPI, servi
     caller = sign_in(api)
 
     def upload(number: int) -> int:
-        return api.post("/v1/blobs", content=bytes([number]) * 100_000, headers=caller.headers).status_code
+        return caller.post("/v1/blobs", content=bytes([number]) * 100_000).status_code
 
     with ThreadPoolExecutor(6) as pool:
         assert sorted(pool.map(upload, range(6))) == [201, 201, 403, 403, 403, 403]
@@ -202,11 +199,8 @@ class TestIdempotency:
         assert len(calls) == 1
 
     def test_failed_request_frees_idempotency_key(self, database: Database) -> None:
-        def fail(session: Session) -> tuple[int, Answer]:
-            raise MarketError("no")
-
         with pytest.raises(MarketError):
-            self._once(database).run(fail)
+            self._once(database).run(raising(MarketError("no")))
         assert self._once(database).earlier_answer() is None
         assert self._once(database).run(lambda session: (200, Answer({}))).status_code == 200
 

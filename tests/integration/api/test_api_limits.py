@@ -2,16 +2,16 @@
 
 import asyncio
 import math
-import threading
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 
 import httpx
 import pytest
 from fastapi import FastAPI
-from kit.api.clients import Caller, refusal, sign_in
+from kit.api.clients import Caller, accepted, refusal, sign_in
 from kit.jobs.jobs_fixtures import at_once
 from sqlalchemy import func, select
 from starlette.datastructures import Headers
@@ -61,37 +61,30 @@ def test_credential_and_address_have_rate_limits(client: TestClient) -> None:
 
 def test_account_keys_share_rate_from_first_request(by_account: TestClient) -> None:
     owner, other = sign_in(by_account), sign_in(by_account)
-    keys = [_key(by_account, owner) for _ in range(3)]  # with the session's own requests, three of the account's five
+    keys = [_key(owner) for _ in range(3)]  # with the session's own requests, three of the account's five
     answers = [by_account.get("/v1/jobs", headers=key) for key in (*keys, keys[0])]
     assert [answer.status_code for answer in answers] == [200, 200, 429, 429]
-    assert [answer.headers["ratelimit"].split(";")[:2] for answer in answers] == [
-        ['"account"', "r=1"],
-        ['"account"', "r=0"],
-        ['"account"', "r=0"],
-        ['"account"', "r=0"],
-    ]
+    left = [answer.headers["ratelimit"].split(";")[:2] for answer in answers]
+    assert left == [['"account"', "r=1"], *[['"account"', "r=0"]] * 3]
     assert '"account";q=5;w=60' in answers[0].headers["ratelimit-policy"]
     for refused in answers[2:]:
         wait = refusal(refused, 429, "rate-limited")["retry_after"]
         assert wait == int(refused.headers["retry-after"]) >= 1
-    assert by_account.get("/v1/jobs", headers=other.headers).status_code == 200  # another account has its own
+    assert other.get("/v1/jobs").status_code == 200  # another account has its own
 
 
 def test_revoked_key_keeps_account_limits(by_account: TestClient) -> None:
     owner = sign_in(by_account)
-    made = by_account.post("/v1/me/keys", json={"name": "leaked"}, headers=owner.headers).json()
+    made = owner.post("/v1/me/keys", json={"name": "leaked"}).json()
     leaked = {"Authorization": f"Bearer {made['key']}"}
     assert by_account.get("/v1/jobs", headers=leaked).status_code == 200
-    assert by_account.delete(f"/v1/me/keys/{made['id']}", headers=owner.headers).status_code == 204
-    assert (
-        by_account.get("/v1/jobs", headers=leaked).headers["ratelimit"].startswith('"account";r=1')
-    )  # still thought its
+    assert owner.delete(f"/v1/me/keys/{made['id']}").status_code == 204
     answer = by_account.get("/v1/jobs", headers=leaked)
-    assert (answer.status_code, answer.headers["ratelimit"].split(";")[:2]) == (
-        401,
-        ['"credential"', "r=3"],
-    )  # and its first
-    assert by_account.get("/v1/jobs", headers=owner.headers).status_code == 200
+    assert answer.headers["ratelimit"].startswith('"account";r=1')  # still thought its
+    answer = by_account.get("/v1/jobs", headers=leaked)
+    left = answer.headers["ratelimit"].split(";")[:2]
+    assert (answer.status_code, left) == (401, ['"credential"', "r=3"])  # and its first
+    assert owner.get("/v1/jobs").status_code == 200
 
 
 @asynccontextmanager
@@ -170,13 +163,13 @@ def test_requests_pass_unlimited_when_redis_is_down(settings: Settings) -> None:
 
 def test_poll_gets_304_until_change(api: httpx.Client) -> None:
     caller = sign_in(api)
-    first = api.get("/v1/organisations", headers=caller.headers)
+    first = caller.get("/v1/organisations")
     tag = first.headers["etag"]
     for seen in (tag, f"W/{tag}", f'"x", {tag}', "*"):
-        again = api.get("/v1/organisations", headers=caller.headers | {"If-None-Match": seen})
+        again = caller.get("/v1/organisations", headers={"If-None-Match": seen})
         assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
-    api.post("/v1/organisations", json={"name": "Zoo"}, headers=caller.headers)
-    changed = api.get("/v1/organisations", headers=caller.headers | {"If-None-Match": tag})
+    caller.post("/v1/organisations", json={"name": "Zoo"})
+    changed = caller.get("/v1/organisations", headers={"If-None-Match": tag})
     assert (changed.status_code, len(changed.json())) == (200, 1)
     assert changed.headers["etag"] != tag
     assert "etag" not in api.get("/v1/nothing").headers
@@ -193,25 +186,25 @@ def test_other_origins_are_let_in_only_by_name(client: TestClient, api: httpx.Cl
 
 def test_key_is_limited_to_its_scopes(api: httpx.Client) -> None:
     caller = sign_in(api)
-    reads = _key(api, caller, scopes=["jobs:read"])
+    reads = _key(caller, scopes=["jobs:read"])
     assert api.get("/v1/jobs", headers=reads).status_code == 200
     assert api.get("/v1/me", headers=reads).json()["scopes"] == ["jobs:read"]
     problem = refusal(api.post(f"/v1/jobs/0x{'0' * 64}/cancel", headers=reads), 403, "scope-missing")
     assert problem["scope"] == "jobs:write"
     refusal(api.get("/v1/webhooks", headers=reads), 403, "scope-missing")
-    writes = _key(api, caller, scopes=["jobs:write"])
+    writes = _key(caller, scopes=["jobs:write"])
     assert api.get("/v1/jobs", headers=writes).status_code == 200  # writing includes reading
     refusal(api.post(f"/v1/jobs/0x{'0' * 64}/cancel", headers=writes), 404, "job-not-found")
-    wrong = api.post("/v1/me/keys", json={"name": "x", "scopes": ["jobs:fly"]}, headers=caller.headers)
+    wrong = caller.post("/v1/me/keys", json={"name": "x", "scopes": ["jobs:fly"]})
     assert refusal(wrong, 422, "invalid-request")["field"] == "scopes.0"
 
 
 def test_rotated_key_keeps_limits_and_temporary_old_secret(api: httpx.Client, database: Database) -> None:
     caller = sign_in(api)
     body = {"name": "ci", "scopes": ["jobs:write"], "spending": {"per_day_wei": str(ZEN)}}
-    old = api.post("/v1/me/keys", json=body, headers=caller.headers).json()
+    old = caller.post("/v1/me/keys", json=body).json()
     path = f"/v1/me/keys/{old['id']}/rotate"
-    new = api.post(path, json={"overlap_hours": 1}, headers=caller.headers).json()
+    new = caller.post(path, json={"overlap_hours": 1}).json()
     assert (new["name"], new["scopes"], new["spending"]) == (old["name"], old["scopes"], old["spending"])
     for key in (old, new):
         assert api.get("/v1/jobs", headers={"Authorization": f"Bearer {key['key']}"}).status_code == 200
@@ -228,7 +221,7 @@ def test_repeated_key_creation_makes_one_key_without_secret(api: httpx.Client, d
     first = api.post("/v1/me/keys", json={"name": "ci"}, headers=headers).json()
     again = api.post("/v1/me/keys", json={"name": "ci"}, headers=headers).json()
     assert again == first | {"key": None}
-    assert len(api.get("/v1/me/keys", headers=caller.headers).json()) == 1
+    assert len(caller.get("/v1/me/keys").json()) == 1
     with database.transaction() as session:
         assert first["key"] not in str(session.scalars(select(IdempotentRequest)).one().response)
 
@@ -236,14 +229,14 @@ def test_repeated_key_creation_makes_one_key_without_secret(api: httpx.Client, d
 def test_roles_are_granted_by_admins_only(api: httpx.Client, app: FastAPI, database: Database) -> None:
     admin, other = sign_in(api), sign_in(api)
     path, body = f"/v1/accounts/{other.address}/roles", {"roles": ["treasury"]}
-    refusal(api.put(path, json=body, headers=admin.headers), 403, "not-permitted")
+    refusal(admin.put(path, json=body), 403, "not-permitted")
     with database.transaction() as session:
         session.get_one(Account, admin.address).roles = ["admin"]
-    assert api.put(path, json=body, headers=admin.headers).json()["roles"] == ["treasury"]
-    assert api.get("/v1/me", headers=other.headers).json()["roles"] == ["user", "treasury"]
-    refusal(api.put(path, json=body, headers=_key(api, admin)), 403, "session-required")
+    assert admin.put(path, json=body).json()["roles"] == ["treasury"]
+    assert other.get("/v1/me").json()["roles"] == ["user", "treasury"]
+    refusal(api.put(path, json=body, headers=_key(admin)), 403, "session-required")
     unknown = f"/v1/accounts/0x{'1' * 40}/roles"
-    refusal(api.put(unknown, json=body, headers=admin.headers), 404, "account-not-found")
+    refusal(admin.put(unknown, json=body), 404, "account-not-found")
 
 
 def test_concurrent_requests_respect_caps_without_failure_residue(database: Database) -> None:
@@ -293,24 +286,21 @@ class TestOrganisations:
     def test_admins_manage_members_and_owners_manage_admins(self, api: httpx.Client) -> None:
         owner, admin, member, outsider = (sign_in(api) for _ in range(4))
         caps = {"per_day_wei": str(5 * ZEN)}
-        made = api.post("/v1/organisations", json={"name": "Zoo", "spending": caps}, headers=owner.headers)
-        assert made.status_code == 201, made.text
-        path = f"/v1/organisations/{made.json()['id']}"
-        refusal(api.get(path, headers=outsider.headers), 404, "organisation-not-found")
-        assert _set(api, path, owner, admin, "admin").json()["role"] == "admin"
-        assert _set(api, path, admin, member, "member").status_code == 200
-        refusal(_set(api, path, admin, outsider, "admin"), 403, "not-permitted")
-        refusal(_set(api, path, admin, owner, "viewer"), 403, "not-permitted")
-        refusal(_set(api, path, member, outsider, "viewer"), 403, "not-permitted")
-        refusal(api.patch(path, json={"name": "Mine"}, headers=member.headers), 403, "not-permitted")
-        assert api.patch(path, json={"name": "Z"}, headers=admin.headers).json()["spending"]["per_day_wei"] == str(
-            5 * ZEN
-        )
-        refusal(_set(api, path, owner, owner, "admin"), 409, "last-owner")
-        refusal(api.delete(f"{path}/members/{owner.address}", headers=owner.headers), 409, "last-owner")
-        assert api.delete(f"{path}/members/{member.address}", headers=member.headers).status_code == 204  # it leaves
-        refusal(api.delete(f"{path}/members/{member.address}", headers=admin.headers), 404, "member-not-found")
-        members = api.get(path, headers=owner.headers).json()["members"]
+        made = accepted(owner.post("/v1/organisations", json={"name": "Zoo", "spending": caps}), 201)
+        path = f"/v1/organisations/{made['id']}"
+        refusal(outsider.get(path), 404, "organisation-not-found")
+        assert _set(path, owner, admin, "admin").json()["role"] == "admin"
+        assert _set(path, admin, member, "member").status_code == 200
+        refusal(_set(path, admin, outsider, "admin"), 403, "not-permitted")
+        refusal(_set(path, admin, owner, "viewer"), 403, "not-permitted")
+        refusal(_set(path, member, outsider, "viewer"), 403, "not-permitted")
+        refusal(member.patch(path, json={"name": "Mine"}), 403, "not-permitted")
+        assert admin.patch(path, json={"name": "Z"}).json()["spending"]["per_day_wei"] == str(5 * ZEN)
+        refusal(_set(path, owner, owner, "admin"), 409, "last-owner")
+        refusal(owner.delete(f"{path}/members/{owner.address}"), 409, "last-owner")
+        assert member.delete(f"{path}/members/{member.address}").status_code == 204  # it leaves
+        refusal(admin.delete(f"{path}/members/{member.address}"), 404, "member-not-found")
+        members = owner.get(path).json()["members"]
         assert [(item["address"], item["role"]) for item in members] == [
             (owner.address, "owner"),
             (admin.address, "admin"),
@@ -318,27 +308,22 @@ class TestOrganisations:
 
     def test_concurrent_owner_departures_leave_one_owner(self, api: httpx.Client) -> None:
         owners = [sign_in(api) for _ in range(2)]
-        made = api.post("/v1/organisations", json={"name": "Z"}, headers=owners[0].headers).json()
+        made = owners[0].post("/v1/organisations", json={"name": "Z"}).json()
         path = f"/v1/organisations/{made['id']}"
-        _set(api, path, owners[0], owners[1], "owner")
+        _set(path, owners[0], owners[1], "owner")
         answers: list[int] = []
 
         def leave(caller: Caller) -> None:
-            answers.append(api.delete(f"{path}/members/{caller.address}", headers=caller.headers).status_code)
+            answers.append(caller.delete(f"{path}/members/{caller.address}").status_code)
 
-        threads = [threading.Thread(target=leave, args=(caller,)) for caller in owners]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        assert at_once([partial(leave, caller) for caller in owners]) == [None] * 2
         assert sorted(answers) == [204, 409]
 
 
-def _set(api: httpx.Client, path: str, actor: Caller, subject: Caller, role: str) -> httpx.Response:
-    return api.put(f"{path}/members/{subject.address}", json={"role": role}, headers=actor.headers)
+def _set(path: str, actor: Caller, subject: Caller, role: str) -> httpx.Response:
+    return actor.put(f"{path}/members/{subject.address}", json={"role": role})
 
 
-def _key(api: httpx.Client, caller: Caller, **options: object) -> dict[str, str]:
-    made = api.post("/v1/me/keys", json={"name": "key", **options}, headers=caller.headers)
-    assert made.status_code == 201, made.text
-    return {"Authorization": f"Bearer {made.json()['key']}"}
+def _key(caller: Caller, **options: object) -> dict[str, str]:
+    made = accepted(caller.post("/v1/me/keys", json={"name": "key", **options}), 201)
+    return {"Authorization": f"Bearer {made['key']}"}

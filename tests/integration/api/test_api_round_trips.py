@@ -12,7 +12,8 @@ import httpx
 import pytest
 from kit.api.clients import Caller, refusal, sign_in
 from kit.api.submission_fixtures import Body, app_on_chain, job_body, sign_job, stored_dataset  # noqa: F401  (fixtures)
-from kit.jobs.jobs_fixtures import ZEN, FakeChain, World
+from kit.errors import raising
+from kit.jobs.jobs_fixtures import ZEN, FakeChain, World, at_once
 from kit.waiting import delay, wait_until
 from sqlalchemy import event, func, literal, select, update
 from sqlalchemy.exc import IntegrityError
@@ -83,12 +84,12 @@ def _counts(database: Database) -> list[int]:
 
 
 def test_uncapped_submission_takes_one_statement_for_known_caller(
-    api: httpx.Client, services: Services, payer: Caller, body: Body
+    services: Services, payer: Caller, body: Body
 ) -> None:
-    first, second = sign_job(api, payer, body), sign_job(api, payer, body)
-    assert api.post("/v1/jobs", json=first, headers=payer.headers).status_code == 201
+    first, second = sign_job(payer, body), sign_job(payer, body)
+    assert payer.post("/v1/jobs", json=first).status_code == 201
     with _statements(services.database) as seen:
-        assert api.post("/v1/jobs", json=second, headers=payer.headers).status_code == 201
+        assert payer.post("/v1/jobs", json=second).status_code == 201
     assert len(seen) == 1
     assert _counts(services.database) == [2, 2, 2, 2]
 
@@ -98,7 +99,7 @@ def test_uncapped_submission_takes_one_statement_for_known_caller(
 def test_cached_caller_with_ended_credential_is_refused_first(
     api: httpx.Client, services: Services, payer: Caller, body: Body, ended: str, request_is: str
 ) -> None:
-    first, second = sign_job(api, payer, body), sign_job(api, payer, body)
+    first, second = sign_job(payer, body), sign_job(payer, body)
     headers = payer.headers | {"Idempotency-Key": "k"}
     assert api.post("/v1/jobs", json=first, headers=headers).status_code == 201
     with services.database.transaction() as session:  # as another process does
@@ -116,9 +117,9 @@ def test_cached_caller_with_ended_credential_is_refused_first(
     assert _counts(services.database) == [1, 1, 1, 1]
 
 
-def test_replayed_submission_writes_nothing(api: httpx.Client, services: Services, payer: Caller, body: Body) -> None:
-    signed = sign_job(api, payer, body)
-    codes = [api.post("/v1/jobs", json=signed, headers=payer.headers).status_code for _ in range(3)]
+def test_replayed_submission_writes_nothing(services: Services, payer: Caller, body: Body) -> None:
+    signed = sign_job(payer, body)
+    codes = [payer.post("/v1/jobs", json=signed).status_code for _ in range(3)]
     assert codes == [201, 409, 409]
     assert _counts(services.database) == [1, 1, 1, 1]
 
@@ -126,27 +127,21 @@ def test_replayed_submission_writes_nothing(api: httpx.Client, services: Service
 def test_concurrent_equal_submissions_write_one_job(
     api: httpx.Client, services: Services, payer: Caller, body: Body
 ) -> None:
-    signed = sign_job(api, payer, body)
+    signed = sign_job(payer, body)
     codes: list[int] = []
 
     def submit() -> None:
         codes.append(httpx.post(f"{api.base_url}/v1/jobs", json=signed, headers=payer.headers).status_code)
 
-    threads = [threading.Thread(target=submit) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    assert at_once([submit] * 8) == [None] * 8
     assert sorted(codes) == [201] + [409] * 7
     assert _counts(services.database) == [1, 1, 1, 1]
 
 
-def test_job_read_takes_two_statements_after_caller_lookup(
-    api: httpx.Client, services: Services, payer: Caller, body: Body
-) -> None:
-    job = api.post("/v1/jobs", json=sign_job(api, payer, body), headers=payer.headers).json()
+def test_job_read_takes_two_statements_after_caller_lookup(services: Services, payer: Caller, body: Body) -> None:
+    job = payer.post("/v1/jobs", json=sign_job(payer, body)).json()
     with _statements(services.database) as seen:
-        assert api.get(f"/v1/jobs/{job['id']}", headers=payer.headers).json() == job
+        assert payer.get(f"/v1/jobs/{job['id']}").json() == job
     assert len(seen) == 3
 
 
@@ -188,23 +183,23 @@ def test_failed_lookup_fails_only_its_own_requests(database: Database) -> None:
 
 @pytest.mark.parametrize("remembered", [Funds(0, 0), Funds(100 * ZEN, 7)])
 def test_stale_chain_view_refuses_no_submission(
-    api: httpx.Client, chain: StaleChain, payer: Caller, body: Body, remembered: Funds
+    chain: StaleChain, payer: Caller, body: Body, remembered: Funds
 ) -> None:
     chain.remembered = remembered
-    assert api.post("/v1/jobs", json=sign_job(api, payer, body), headers=payer.headers).status_code == 201
+    assert payer.post("/v1/jobs", json=sign_job(payer, body)).status_code == 201
 
 
 def test_job_ends_with_reason_when_funds_vanish(
-    api: httpx.Client, services: Services, chain: StaleChain, payer: Caller, body: Body
+    services: Services, chain: StaleChain, payer: Caller, body: Body
 ) -> None:
-    signed = sign_job(api, payer, body)
+    signed = sign_job(payer, body)
     chain.balances[payer.address] = 0  # after the view that is remembered
-    job_id = api.post("/v1/jobs", json=signed, headers=payer.headers).json()["id"]
+    job_id = payer.post("/v1/jobs", json=signed).json()["id"]
     with services.database.transaction() as session:
         intent = session.scalars(select(TxIntent)).one()
         intent.status, intent.detail = IntentStatus.REVERTED, "ERC20InsufficientBalance(needed=1)"  # says the escrow
         submission.on_deposit_intent(session, intent)
-    job = api.get(f"/v1/jobs/{job_id}", headers=payer.headers).json()
+    job = payer.get(f"/v1/jobs/{job_id}").json()
     assert (job["status"], job["reason"]) == ("rejected", "insufficient_balance")
 
 
@@ -289,7 +284,7 @@ def test_broken_idle_connections_are_replaced(database: Database, monkeypatch: p
         process = session.scalar(select(func.pg_backend_pid()))
     with Database(database.engine.url.render_as_string(hide_password=False)).reading() as other:
         other.execute(select(func.pg_terminate_backend(process)))
-    monkeypatch.setattr("market.platform.db.session._TRUSTED_SECONDS", 0.0)
+    monkeypatch.setattr("market.platform.db.engine._TRUSTED_SECONDS", 0.0)
     with database.reading() as session:
         assert session.scalar(select(func.pg_backend_pid())) != process
 
@@ -318,8 +313,7 @@ def test_waiting_nodes_are_queried_together_and_selectively_woken(world: World, 
 
 def _offer(world: World, node: str) -> None:
     job_id = world.job(nodes=1)
-    with world.database.transaction() as session:
-        leases.create_lease(session, kind=LeaseKind.PIN, holder=node, job_id=job_id, task={}, seconds=60)
+    world.call(leases.create_lease, kind=LeaseKind.PIN, holder=node, job_id=job_id, task={}, seconds=60)
 
 
 def test_equal_wakes_are_merged_and_survive_failures() -> None:
@@ -347,12 +341,8 @@ def test_failed_thread_start_keeps_later_wakes() -> None:
     sent: list[str] = []
     outbox = TaskQueue(lambda task, _arguments: sent.append(task))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(threading.Thread, "start", _no_thread)
+        patch.setattr(threading.Thread, "start", raising(RuntimeError("can't start new thread")))
         outbox("first", ())
     assert not sent
     outbox("second", ())
     wait_until(lambda: sent == ["first", "second"])
-
-
-def _no_thread(_thread: threading.Thread) -> None:
-    raise RuntimeError("can't start new thread")

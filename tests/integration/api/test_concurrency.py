@@ -1,10 +1,10 @@
 """Concurrency: no deadlock on a small pool; caps, jobs and deposits agree in any order."""
 
 import secrets
-import threading
 import zlib
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import httpx
@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from kit.api.clients import sign_in
-from kit.jobs.jobs_fixtures import ENVIRONMENT, SPEC, ZEN, World, opened
+from kit.jobs.jobs_fixtures import ENVIRONMENT, SPEC, ZEN, World, at_once, opened
 from kit.killed import Killed
 from kit.profile import examples
 from sqlalchemy import func, select
@@ -76,14 +76,10 @@ def test_two_hundred_concurrent_requests_succeed_on_small_pool(
                 answer = client.get("/v1/organisations", headers=caller.headers)
             statuses.append(answer.status_code)
 
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(200)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    assert at_once([partial(ask, number) for number in range(200)]) == [None] * 200
     assert len(statuses) == 200
     assert set(statuses) <= {200, 201, 409}  # 409: the same request was still at work
-    assert len(api.get("/v1/organisations", headers=caller.headers).json()) == 25  # one for each key
+    assert len(caller.get("/v1/organisations").json()) == 25  # one for each key
     small.dispose()
 
 
@@ -116,7 +112,7 @@ class SubmissionsMachine(RuleBasedStateMachine):
                 if crashes and index % 2:
                     raise Killed
 
-        for job, error in zip(jobs, _at_once(send, threads), strict=True):
+        for job, error in zip(jobs, at_once([partial(send, index) for index in range(threads)]), strict=True):
             assert error is None or isinstance(error, SpendingCapReached | Killed), error
             if error is None:
                 self.jobs.append(job.job_id)
@@ -127,7 +123,7 @@ class SubmissionsMachine(RuleBasedStateMachine):
         if job_id is None:
             return
 
-        def arrive(_: int) -> None:
+        def arrive() -> None:
             with self.world.database.transaction() as session:
                 if fails:
                     intent = session.scalars(select(TxIntent).where(TxIntent.subject == job_id)).first()
@@ -138,7 +134,7 @@ class SubmissionsMachine(RuleBasedStateMachine):
                 else:
                     submission.on_job_opened(session, opened(get(session, job_id).order))
 
-        assert _at_once(arrive, 3) == [None] * 3
+        assert at_once([arrive] * 3) == [None] * 3
 
     @rule(data=st.data())
     def match(self, data: Any) -> None:
@@ -147,11 +143,11 @@ class SubmissionsMachine(RuleBasedStateMachine):
             return
         nodes = [self.world.node()]
 
-        def assign(_: int) -> None:
+        def assign() -> None:
             with self.world.database.transaction() as session:
                 book.assign(session, self.world.settings, job_id, ZEN, None, nodes, ENVIRONMENT)  # type: ignore[arg-type]
 
-        assert _at_once(assign, 2) == [None] * 2
+        assert at_once([assign] * 2) == [None] * 2
 
     @rule(data=st.data())
     def cancel(self, data: Any) -> None:
@@ -159,11 +155,11 @@ class SubmissionsMachine(RuleBasedStateMachine):
         if job_id is None:
             return
 
-        def stop(_: int) -> None:
+        def stop() -> None:
             with self.world.database.transaction() as session:
                 cancellation.cancel(session, self.principal, job_id)
 
-        for error in _at_once(stop, 2):
+        for error in at_once([stop] * 2):
             assert error is None or isinstance(error, NotCancellable | IllegalTransition), error
 
     @rule(data=st.data(), share=st.integers(0, 100))
@@ -178,7 +174,7 @@ class SubmissionsMachine(RuleBasedStateMachine):
             return
         paid = job.escrowed_wei * share // 100
 
-        def final(_: int) -> None:
+        def final() -> None:
             with self.world.database.transaction() as session:
                 refund = job.escrowed_wei - paid
                 tx = to_hex(secrets.token_bytes(32))
@@ -186,7 +182,7 @@ class SubmissionsMachine(RuleBasedStateMachine):
                 if not end_settlement(session, job_id, tx=tx, at=utc_now()):
                     raise Killed  # another thread ended it: the payment rolls back
 
-        assert sum(error is None for error in _at_once(final, 3)) == 1
+        assert sum(error is None for error in at_once([final] * 3)) == 1
 
     @invariant()
     def nothing_is_overspent_and_everything_agrees(self) -> None:
@@ -231,25 +227,6 @@ class SubmissionsMachine(RuleBasedStateMachine):
         terms = parse_terms(request, DEVNET, utc_now())
         order = terms.order(self.payer, request.nonce)
         return SignedTerms(request, terms, order, struct_hash(order), "0x" + "11" * 65, "0x" + "11" * 65)
-
-
-def _at_once(work: Any, count: int) -> list[BaseException | None]:
-    errors: list[BaseException | None] = [None] * count
-    barrier = threading.Barrier(count)
-
-    def run(index: int) -> None:
-        barrier.wait()
-        try:
-            work(index)
-        except Exception as error:
-            errors[index] = error
-
-    threads = [threading.Thread(target=run, args=(index,)) for index in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return errors
 
 
 @pytest.mark.sized

@@ -8,14 +8,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 from kit.api.clients import Caller, refusal, sign_in
-from kit.api.submission_fixtures import (  # noqa: F401  (fixtures)
-    Body,
-    app_on_chain,
-    fake_chain,
-    funded_payer,
-    job_body,
-    stored_dataset,
-)
+from kit.api.submission_fixtures import Body, app_on_chain, fake_chain, funded_payer, job_body, stored_dataset  # noqa: F401  (fixtures)
 
 HALF = "\ud800"
 

@@ -14,7 +14,7 @@ import schemathesis
 from fastapi import FastAPI
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from kit.api.clients import Caller, sign_in
+from kit.api.clients import Caller, accepted, sign_in
 from kit.jobs.jobs_fixtures import ENVIRONMENT, ZEN, FakeChain, World
 from kit.profile import examples
 from schemathesis import GenerationMode
@@ -66,9 +66,7 @@ def known(api: httpx.Client, app: FastAPI, world: World) -> tuple[Caller, dict[s
         )
 
     def make(path: str, body: dict[str, Any]) -> int:
-        made = api.post(path, json=body, headers=caller.headers)
-        assert made.status_code == 201, made.text
-        return int(made.json()["id"])
+        return int(accepted(caller.post(path, json=body), 201)["id"])
 
     return caller, {
         "job_id": job_id,

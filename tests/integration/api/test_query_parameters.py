@@ -21,7 +21,7 @@ def test_parameter_is_refused_when_route_has_none(api: httpx.Client) -> None:
     problem = refusal(api.get("/v1/network", params={"limit": 5}), 422, "invalid-request")
     assert "Remove it" in str(problem["remedy"])
     caller = sign_in(api)
-    answer = api.post("/v1/leases/next?wait=5", json={"kinds": ["train"]}, headers=caller.headers)
+    answer = caller.post("/v1/leases/next?wait=5", json={"kinds": ["train"]})
     assert refusal(answer, 422, "invalid-request")["field"] == "query.wait"
 
 

@@ -11,7 +11,7 @@ from typing import Any, get_args
 import httpx
 import pytest
 from fastapi import FastAPI
-from kit.api.clients import Caller, refusal, sign_in
+from kit.api.clients import Caller, accepted, refusal, sign_in
 from kit.engines.http_servers import Handler, serving
 from kit.jobs.jobs_fixtures import World, at_once
 from sqlalchemy import update
@@ -64,145 +64,136 @@ def app(app: FastAPI) -> Iterator[FastAPI]:
     settings.webhooks_to_private_addresses = False
 
 
+@dataclass
+class Hooks:
+    """The payer of a job, and the market that sends its events to the receiver."""
+
+    app: FastAPI
+    world: World
+    receiver: Receiver
+    payer: Caller
+    job_id: str
+
+    def create(self, caller: Caller | None = None, path: str = "") -> dict[str, Any]:
+        return _create(caller or self.payer, self.receiver.url + path, events=["status"])
+
+    def announce(self) -> None:
+        announce(self.world.database, self.app.state.services.redis, webhooks.fan_out)
+
+    def deliver(self) -> int:
+        return webhooks.deliver_due(self.world.database, private=True)
+
+    def deliveries(self, made: dict[str, Any]) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.payer.get(f"/v1/webhooks/{made['id']}/deliveries").json()["items"]
+        return found
+
+    def pass_time(self) -> None:
+        self.world.execute(update(WebhookDelivery).values(next_attempt_at=utc_now() - timedelta(seconds=1)))
+
+
 @pytest.fixture
-def payer(api: httpx.Client, world: World) -> tuple[Caller, str]:
+def hooks(api: httpx.Client, app: FastAPI, world: World, receiver: Receiver) -> Hooks:
     job_id = world.job()
-    return sign_in(api, world.wallets[world.read(job_id).payer]), job_id
+    return Hooks(app, world, receiver, sign_in(api, world.wallets[world.read(job_id).payer]), job_id)
 
 
-def _create(api: httpx.Client, caller: Caller, url: str, **options: Any) -> dict[str, Any]:
-    answer = api.post("/v1/webhooks", json={"url": url, **options}, headers=caller.headers)
-    assert answer.status_code == 201, answer.text
-    made: dict[str, Any] = answer.json()
+def _create(caller: Caller, url: str, **options: Any) -> dict[str, Any]:
+    made: dict[str, Any] = accepted(caller.post("/v1/webhooks", json={"url": url, **options}), 201)
     return made
 
 
-def _announce(app: FastAPI, world: World) -> None:
-    announce(world.database, app.state.services.redis, webhooks.fan_out)
-
-
-def _deliver(world: World) -> int:
-    return webhooks.deliver_due(world.database, private=True)
-
-
-def _deliveries(api: httpx.Client, caller: Caller, made: dict[str, Any]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = api.get(f"/v1/webhooks/{made['id']}/deliveries", headers=caller.headers).json()[
-        "items"
-    ]
-    return found
-
-
-def test_webhook_may_subscribe_to_all_events(api: httpx.Client, payer: tuple[Caller, str], receiver: Receiver) -> None:
+def test_webhook_may_subscribe_to_all_events(hooks: Hooks) -> None:
     everything = sorted(get_args(EventKind))
-    assert _create(api, payer[0], receiver.url, events=everything)["events"] == everything
+    assert _create(hooks.payer, hooks.receiver.url, events=everything)["events"] == everything
 
 
-def test_events_arrive_once_and_verify_by_reference_library(
-    api: httpx.Client, app: FastAPI, world: World, payer: tuple[Caller, str], receiver: Receiver
-) -> None:
-    caller, job_id = payer
-    made = _create(api, caller, receiver.url, events=["status"])
-    outsider = sign_in(api)
-    _create(api, outsider, receiver.url, events=["status"])  # it has no job, so it hears nothing
-    _announce(app, world)
-    _announce(app, world)
-    sent = _deliver(world)
-    assert (sent, _deliver(world), len(receiver.got)) == (2, 0, 2)  # funded, matching
-    for headers, body in receiver.got:
+def test_events_arrive_once_and_verify_by_reference_library(hooks: Hooks) -> None:
+    made = hooks.create()
+    outsider = sign_in(hooks.payer.api)
+    hooks.create(outsider)  # it has no job, so it hears nothing
+    hooks.announce()
+    hooks.announce()
+    sent = hooks.deliver()
+    assert (sent, hooks.deliver(), len(hooks.receiver.got)) == (2, 0, 2)  # funded, matching
+    for headers, body in hooks.receiver.got:
         payload = Webhook(made["secret"]).verify(body, headers)
         assert payload["type"] == "job.status"
-        assert payload["data"]["job_id"] == job_id
+        assert payload["data"]["job_id"] == hooks.job_id
         with pytest.raises(WebhookVerificationError):
             Webhook(made["secret"]).verify(body + b" ", headers)
-    ids = [headers["webhook-id"] for headers, _ in receiver.got]
+    ids = [headers["webhook-id"] for headers, _ in hooks.receiver.got]
     assert len(set(ids)) == 2
-    rows = _deliveries(api, caller, made)
+    rows = hooks.deliveries(made)
     assert {row["message_id"] for row in rows} == set(ids)
     assert {row["status"] for row in rows} == {"delivered"}
-    assert "secret" not in api.get(f"/v1/webhooks/{made['id']}", headers=caller.headers).json()
-    refusal(api.get(f"/v1/webhooks/{made['id']}", headers=outsider.headers), 404, "webhook-not-found")
+    assert "secret" not in hooks.payer.get(f"/v1/webhooks/{made['id']}").json()
+    refusal(outsider.get(f"/v1/webhooks/{made['id']}"), 404, "webhook-not-found")
 
 
-def test_failed_delivery_is_retried_and_can_be_replayed(
-    api: httpx.Client, app: FastAPI, world: World, payer: tuple[Caller, str], receiver: Receiver
-) -> None:
-    caller, _ = payer
-    made = _create(api, caller, receiver.url, events=["status"])
-    _announce(app, world)
-    receiver.status = 500
-    first = _deliver(world)
-    assert _deliver(world) == 0  # not before its time
-    failed = _deliveries(api, caller, made)[0]
+def test_failed_delivery_is_retried_and_can_be_replayed(hooks: Hooks) -> None:
+    made = hooks.create()
+    hooks.announce()
+    hooks.receiver.status = 500
+    first = hooks.deliver()
+    assert hooks.deliver() == 0  # not before its time
+    failed = hooks.deliveries(made)[0]
     assert (failed["status"], failed["attempts"], failed["response_status"]) == ("pending", 1, 500)
     for attempt in range(2, len(webhooks.RETRY_AFTER) + 2):
-        _pass_time(world)
-        assert _deliver(world) == first
-        assert _deliveries(api, caller, made)[0]["attempts"] == attempt
-    assert _deliveries(api, caller, made)[0]["status"] == "failed"
-    _pass_time(world)
-    assert _deliver(world) == 0
-    receiver.status = 200
+        hooks.pass_time()
+        assert hooks.deliver() == first
+        assert hooks.deliveries(made)[0]["attempts"] == attempt
+    assert hooks.deliveries(made)[0]["status"] == "failed"
+    hooks.pass_time()
+    assert hooks.deliver() == 0
+    hooks.receiver.status = 200
     path = f"/v1/webhooks/{made['id']}/deliveries/{failed['id']}/replay"
-    assert api.post(path, headers=caller.headers).json()["status"] == "pending"
-    assert _deliver(world) == 1
-    assert receiver.got[-1][0]["webhook-id"] == failed["message_id"]  # the same message
-    refusal(api.post(path.replace(f"/{failed['id']}/", "/999999/"), headers=caller.headers), 404, "delivery-not-found")
+    assert hooks.payer.post(path).json()["status"] == "pending"
+    assert hooks.deliver() == 1
+    assert hooks.receiver.got[-1][0]["webhook-id"] == failed["message_id"]  # the same message
+    refusal(hooks.payer.post(path.replace(f"/{failed['id']}/", "/999999/")), 404, "delivery-not-found")
 
 
-def _pass_time(world: World) -> None:
-    world.execute(update(WebhookDelivery).values(next_attempt_at=utc_now() - timedelta(seconds=1)))
-
-
-def test_workers_at_once_send_each_message_once(
-    api: httpx.Client, app: FastAPI, world: World, payer: tuple[Caller, str], receiver: Receiver
-) -> None:
-    caller, _ = payer
+def test_workers_at_once_send_each_message_once(hooks: Hooks) -> None:
     for _ in range(4):
-        _create(api, caller, receiver.url, events=["status"])
-    _announce(app, world)
-    assert at_once([lambda: _deliver(world) for _ in range(3)]) == [None] * 3
-    ids = [headers["webhook-id"] for headers, _ in receiver.got]
+        hooks.create()
+    hooks.announce()
+    assert at_once([lambda: hooks.deliver() for _ in range(3)]) == [None] * 3
+    ids = [headers["webhook-id"] for headers, _ in hooks.receiver.got]
     assert len(ids) == len(set(ids)) == 8
 
 
-def test_old_and_new_secret_verify_after_rotation(
-    api: httpx.Client, app: FastAPI, world: World, payer: tuple[Caller, str], receiver: Receiver
-) -> None:
-    caller, _ = payer
-    made = _create(api, caller, receiver.url, events=["status"])
+def test_old_and_new_secret_verify_after_rotation(hooks: Hooks) -> None:
+    made = hooks.create()
     path = f"/v1/webhooks/{made['id']}/rotate-secret"
-    rotated = api.post(path, json={"overlap_hours": 1}, headers=caller.headers).json()
-    _announce(app, world)
-    _deliver(world)
-    headers, body = receiver.got[-1]
+    rotated = hooks.payer.post(path, json={"overlap_hours": 1}).json()
+    hooks.announce()
+    hooks.deliver()
+    headers, body = hooks.receiver.got[-1]
     for secret in (made["secret"], rotated["secret"]):
         Webhook(secret).verify(body, headers)
-    api.post(path, json={"overlap_hours": 0}, headers=caller.headers)
-    world.execute(update(WebhookDelivery).values(status="pending", next_attempt_at=utc_now()))
-    _deliver(world)
-    headers, body = receiver.got[-1]
+    hooks.payer.post(path, json={"overlap_hours": 0})
+    hooks.world.execute(update(WebhookDelivery).values(status="pending", next_attempt_at=utc_now()))
+    hooks.deliver()
+    headers, body = hooks.receiver.got[-1]
     with pytest.raises(WebhookVerificationError):
         Webhook(rotated["secret"]).verify(body, headers)
 
 
-def test_gone_receiver_is_disabled_and_redirect_fails(
-    api: httpx.Client, app: FastAPI, world: World, payer: tuple[Caller, str], receiver: Receiver
-) -> None:
-    caller, _ = payer
-    made = _create(api, caller, receiver.url, events=["status"])
-    _announce(app, world)
-    receiver.status, receiver.location = 307, receiver.url
-    before = _deliver(world)
-    assert len(receiver.got) == before  # nothing was followed
-    assert _deliveries(api, caller, made)[0]["response_status"] == 307
-    receiver.status, receiver.location = 410, None
-    _pass_time(world)
-    _deliver(world)
-    assert api.get(f"/v1/webhooks/{made['id']}", headers=caller.headers).json()["enabled"] is False
-    on = api.patch(f"/v1/webhooks/{made['id']}", json={"enabled": True}, headers=caller.headers).json()
+def test_gone_receiver_is_disabled_and_redirect_fails(hooks: Hooks) -> None:
+    made = hooks.create()
+    hooks.announce()
+    hooks.receiver.status, hooks.receiver.location = 307, hooks.receiver.url
+    before = hooks.deliver()
+    assert len(hooks.receiver.got) == before  # nothing was followed
+    assert hooks.deliveries(made)[0]["response_status"] == 307
+    hooks.receiver.status, hooks.receiver.location = 410, None
+    hooks.pass_time()
+    hooks.deliver()
+    assert hooks.payer.get(f"/v1/webhooks/{made['id']}").json()["enabled"] is False
+    on = hooks.payer.patch(f"/v1/webhooks/{made['id']}", json={"enabled": True}).json()
     assert on["enabled"] is True
-    assert api.delete(f"/v1/webhooks/{made['id']}", headers=caller.headers).status_code == 204
-    assert api.get("/v1/webhooks", headers=caller.headers).json() == []
+    assert hooks.payer.delete(f"/v1/webhooks/{made['id']}").status_code == 204
+    assert hooks.payer.get("/v1/webhooks").json() == []
 
 
 @pytest.mark.parametrize(
@@ -227,7 +218,7 @@ def test_gone_receiver_is_disabled_and_redirect_fails(
 def test_internal_urls_are_refused(api: httpx.Client, app: FastAPI, url: str) -> None:
     app.state.services.settings.webhooks_to_private_addresses = False
     caller = sign_in(api)
-    answer = api.post("/v1/webhooks", json={"url": url}, headers=caller.headers)
+    answer = caller.post("/v1/webhooks", json={"url": url})
     assert refusal(answer, 422, "webhook-address-refused")["field"] == "url"
 
 
@@ -280,26 +271,17 @@ def test_hanging_receiver_costs_one_attempt() -> None:
     assert "ConnectError" in str(outcome.error)
 
 
-def test_slow_endpoint_rests_and_others_continue(
-    api: httpx.Client,
-    app: FastAPI,
-    world: World,
-    payer: tuple[Caller, str],
-    receiver: Receiver,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    slow, quick = (_create(api, payer[0], f"{receiver.url}/{name}", events=["status"]) for name in ("slow", "quick"))
-    _announce(app, world)
+def test_slow_endpoint_rests_and_others_continue(hooks: Hooks, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow, quick = (hooks.create(path=name) for name in ("/slow", "/quick"))
+    hooks.announce()
     monkeypatch.setattr(webhooks, "_PROMPT_SECONDS", 0)
     monkeypatch.setattr(webhooks, "_REST", 10**6)
-    with world.database.transaction() as session:
-        session.get_one(WebhookEndpoint, quick["id"]).enabled = False
-    assert (_deliver(world), _deliver(world)) == (1, 0)
-    with world.database.transaction() as session:
-        session.get_one(WebhookEndpoint, quick["id"]).enabled = True
+    hooks.world.change(WebhookEndpoint, quick["id"], enabled=False)
+    assert (hooks.deliver(), hooks.deliver()) == (1, 0)
+    hooks.world.change(WebhookEndpoint, quick["id"], enabled=True)
     monkeypatch.setattr(webhooks, "_PROMPT_SECONDS", 60)
-    assert _deliver(world) == 2
-    assert [row["status"] for row in _deliveries(api, payer[0], slow)].count("pending") == 1
+    assert hooks.deliver() == 2
+    assert [row["status"] for row in hooks.deliveries(slow)].count("pending") == 1
 
 
 def test_webhooks_at_once_stop_at_limit(
@@ -309,7 +291,7 @@ def test_webhooks_at_once_stop_at_limit(
     caller = sign_in(api)
 
     def create(_: int) -> httpx.Response:
-        return api.post("/v1/webhooks", json={"url": receiver.url}, headers=caller.headers)
+        return caller.post("/v1/webhooks", json={"url": receiver.url})
 
     with ThreadPoolExecutor(5) as pool:
         answers = list(pool.map(create, range(5)))
@@ -322,5 +304,5 @@ def test_webhooks_at_once_stop_at_limit(
 def test_slow_names_leave_api_threads(api: httpx.Client, app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(webhooks, "_LOOKUPS", threading.BoundedSemaphore(1))
     assert webhooks._LOOKUPS.acquire(blocking=False)
-    answer = api.post("/v1/webhooks", json={"url": "https://slow.test/"}, headers=sign_in(api).headers)
+    answer = sign_in(api).post("/v1/webhooks", json={"url": "https://slow.test/"})
     refusal(answer, 503, "webhook-checks-busy")

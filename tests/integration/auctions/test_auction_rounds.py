@@ -32,7 +32,7 @@ class SilentBlocks(Blocks):
 
 
 def rounds(world: World, **where: object) -> Sequence[AuctionRound]:
-    return world.rows(lambda s: s.scalars(select(AuctionRound).filter_by(**where).order_by(AuctionRound.id)).all())
+    return world.call(lambda s: s.scalars(select(AuctionRound).filter_by(**where).order_by(AuctionRound.id)).all())
 
 
 def statuses(world: World, jobs: Sequence[str]) -> list[str]:
@@ -47,7 +47,7 @@ def test_round_without_tie_break_clears_and_next_opens(world: World) -> None:
     assert clear_when_due(world) == 1
     job = world.read(job_id)
     assert (job.status, job.clearing_price_wei, job.environment_class) == ("running", RESERVE, ENVIRONMENT)
-    assert world.rows(leases.busy_providers) == set(nodes[:2])
+    assert world.call(leases.busy_providers) == set(nodes[:2])
     assert ("jobs.dispatch", (job_id,)) in world.wakes.seen
     done, following = rounds(world)
     assert (done.status, done.reason, done.rule, done.seed_block) == ("cleared", "traded", "posted", None)
@@ -76,7 +76,7 @@ def test_tie_break_block_is_named_when_orders_close(world: World) -> None:
     assert (done.status, done.price_wei, done.seed_block_hash) == ("cleared", 4 * ZEN, blocks.block_hash(named))
     assert statuses(world, [*jobs, late]).count("running") == 4
     assert world.read(late).status == "matching"
-    assert len(world.rows(leases.busy_providers) & set(nodes)) == 4
+    assert len(world.call(leases.busy_providers) & set(nodes)) == 4
     assert clearing.draw_due(world.database, world.settings, DEVNET, blocks) == 0
 
 
@@ -109,8 +109,8 @@ def test_job_ended_after_close_leaves_node_free(world: World) -> None:
     assert statuses(world, jobs[:2]) == ["cancelled", "matching"]
     done = rounds(world, number=0)[0]
     assert sorted(match["placed"] for match in done.matches) == [False, False, True, True]
-    assert len(world.rows(leases.busy_providers)) == 2
-    assert book.expire_due(world.database, world.rows(database_now)) == 1
+    assert len(world.call(leases.busy_providers)) == 2
+    assert book.expire_due(world.database, world.call(database_now)) == 1
     assert world.read(overdue).status == JobStatus.EXPIRED
 
 
@@ -118,7 +118,7 @@ def test_job_lowered_after_close_is_not_overcharged(world: World) -> None:
     jobs, _nodes = thick(world)
     clear_when_due(world)
     payer = Principal(world.read(jobs[0]).payer, False, 1, "session")
-    world.rows(lambda session: amendments.amend(session, payer, jobs[0], RESERVE, None))
+    world.call(amendments.amend, payer, jobs[0], RESERVE, None)
     assert draw(world) == 3
     assert statuses(world, jobs) == ["matching", "running", "running", "running", "matching"]
     assert rounds(world, number=0)[0].price_wei == 4 * ZEN
@@ -132,7 +132,7 @@ def test_ask_binds_after_close_except_for_jailed_node(world: World) -> None:
         update(Provider).where(Provider.address == nodes[0]).values(status=ProviderStatus.JAILED),
     )
     placed = draw(world)
-    assert nodes[0] not in world.rows(leases.busy_providers)
+    assert nodes[0] not in world.call(leases.busy_providers)
     sold = [ask for match in rounds(world, number=0)[0].matches for ask in match["asks"]]
     owners = rounds(world, number=0)[0].owners["asks"]
     assert placed == (3 if nodes[0] in {owners[ask] for ask in sold} else 4)
@@ -140,9 +140,8 @@ def test_ask_binds_after_close_except_for_jailed_node(world: World) -> None:
 
 
 def let_close_first(world: World, zone: str) -> None:
-    with world.database.transaction() as session:
-        first = case((AuctionRound.zone == zone, "0x" + "00" * 32), else_="0x" + "ff" * 32)
-        session.execute(update(AuctionRound).where(AuctionRound.status == "open").values(secret=first))
+    first = case((AuctionRound.zone == zone, "0x" + "00" * 32), else_="0x" + "ff" * 32)
+    world.execute(update(AuctionRound).where(AuctionRound.status == "open").values(secret=first))
 
 
 def test_job_enters_one_clearing_and_every_accepted_zone(world: World) -> None:
@@ -171,7 +170,7 @@ def test_job_runs_only_in_accepted_zones(world: World) -> None:
     nodes = {world.node(region="us") for _ in range(2)}
     assert clear_when_due(world) == 2
     assert statuses(world, [here, elsewhere]) == ["running", "running"]
-    assert world.rows(leases.busy_providers) == nodes
+    assert world.call(leases.busy_providers) == nodes
 
 
 def test_expired_order_enters_no_clearing(world: World) -> None:
@@ -180,13 +179,11 @@ def test_expired_order_enters_no_clearing(world: World) -> None:
         session.execute(update(Job).where(Job.id == late).values(wait_until=database_now(session)))
     assert clear_when_due(world) == 0
     timely = world.job(nodes=1)
-    with world.database.transaction() as session:
-        session.execute(update(AskRow).values(valid_until=database_now(session)))
+    world.call(lambda session: session.execute(update(AskRow).values(valid_until=database_now(session))))
     assert clear_when_due(world) == 0
     assert statuses(world, [late, timely]) == ["matching", "matching"]
-    with world.database.transaction() as session:
-        providers.expire_asks(session, database_now(session))
-    assert [ask.status for ask in world.rows(lambda session: providers.asks_of(session, node))] == ["expired"]
+    world.call(lambda session: providers.expire_asks(session, database_now(session)))
+    assert [ask.status for ask in world.call(providers.asks_of, node)] == ["expired"]
 
 
 def test_node_holding_replica_is_not_sold_again(world: World) -> None:

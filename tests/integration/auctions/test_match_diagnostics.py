@@ -71,9 +71,8 @@ def test_busy_nodes_are_expected_by_finished_rounds(world: World) -> None:
     found = explain(world, waiting)
     assert (codes(found), found.expected_at) == (["nodes_busy"], None)  # no round is done, so nothing is measured
     now = utc_now()
-    with world.database.transaction() as session:
-        done = {"current_round": 1, "matched_at": now - timedelta(seconds=100), "round_started_at": now}
-        session.execute(update(Job).where(Job.id == running).values(done))
+    done = {"current_round": 1, "matched_at": now - timedelta(seconds=100), "round_started_at": now}
+    world.execute(update(Job).where(Job.id == running).values(done))
     found = explain(world, waiting)
     assert abs(found.expected_at - now - timedelta(seconds=300)) < timedelta(seconds=1)
     assert found.books[0].suitable == 2

@@ -1,17 +1,14 @@
 """Public auction data: nothing before clearing, then all that a replay needs."""
 
 import json
-import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from eth_account import Account
-from kit.api.clients import refusal, sign_in
+from kit.api.clients import Cli, refusal, sign_in
 from kit.chain.anvil import CHAIN_ID, AnvilProcess
 from kit.jobs.jobs_fixtures import ENVIRONMENT, ZEN, World
 from sqlalchemy import update
@@ -25,7 +22,6 @@ from market.domain.network import DEVNET
 from market.jobs.models import Job
 from market.platform.db.base import utc_now
 from zoo_compute.base.errors import ExitCode
-from zoo_compute.cli.main import main
 from zoo_protocol.auction import book_hash, commitment
 from zoo_protocol.contracts import CONTRACTS
 from zoo_protocol.hashing import from_hex, to_hex
@@ -47,41 +43,13 @@ def close(world: World) -> int:
     return clearing.clear_due(world.database, world.settings, DEVNET)
 
 
-@dataclass(frozen=True)
-class Done:
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-Command = Callable[..., Done]
-
-
-@pytest.fixture
-def command(
-    api: httpx.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Command:
-    monkeypatch.setenv("ZOO_API_URL", str(api.base_url))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: str) -> Done:
-        monkeypatch.setattr(sys, "argv", ["zoo-compute", "auction", *arguments])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return Done(int(ended.value.code or 0), *capsys.readouterr())
-
-    return run
-
-
 def everything_public(api: httpx.Client) -> str:
     paths = ["/v1/auctions", f"{BOOK}/rounds", f"{BOOK}/rounds/latest", f"{BOOK}/rounds/0", f"{BOOK}/history"]
     return "".join(api.get(path).text for path in [*paths, "/v1/providers", "/metrics", "/console"])
 
 
 def test_tie_break_round_is_sealed_then_replayable(
-    world: World, api: httpx.Client, own_chain: AnvilProcess, command: Command
+    world: World, api: httpx.Client, own_chain: AnvilProcess, cli: Cli
 ) -> None:
     jobs = [world.job(nodes=1, max_price=SECRET_LIMIT + rank) for rank in range(5)]
     nodes = [world.node(price=SECRET_LIMIT // 2 + rank) for rank in range(5)]
@@ -105,8 +73,8 @@ def test_tie_break_round_is_sealed_then_replayable(
     assert (closed["status"], closed["secret"], closed["orders"], closed["bid_nodes"]) == ("closed", None, None, None)
     assert closed["seed_block"] > chain.head_number()
     nothing_leaks()
-    done = command("replay", "bronze.eu", "0", "--json")
-    assert (done.returncode, json.loads(done.stderr)["error"]["code"]) == (ExitCode.MISMATCH, "round-not-cleared")
+    refused = cli("auction", "replay", "bronze.eu", "0", "--json", code=ExitCode.MISMATCH)
+    assert json.loads(refused)["error"]["code"] == "round-not-cleared"
 
     own_chain.mine(DEVNET.seed_delay_blocks + 1)
     assert clearing.draw_due(world.database, world.settings, DEVNET, chain) == 4
@@ -119,55 +87,42 @@ def test_tie_break_round_is_sealed_then_replayable(
     assert len(names) == 10
     assert not names & {*jobs, *nodes}
 
-    done = command("replay", "bronze.eu", "0", "--rpc", own_chain.url, "--json")
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
+    report = cli.json("auction", "replay", "bronze.eu", "0", "--rpc", own_chain.url)
     assert (report["agrees"], report["lot"], report["block_checked"]) == (True, True, True)
     assert report["fills"] == {match["bid"]: match["asks"] for match in round_["matches"]}
     with AnvilProcess() as other:  # another chain has another block at that height
         other.rpc("evm_increaseTime", 3600)  # begun in the same second, it would have the same blocks
         other.mine(closed["seed_block"] + 1)
-        done = command("replay", "bronze.eu", "0", "--rpc", other.url)
-    assert done.returncode == ExitCode.MISMATCH
-    assert "seed_block_hash" in done.stderr
-    table = command("replay", "bronze.eu", "0").stdout
-    assert "not compared with the chain" in table
+        differs = cli("auction", "replay", "bronze.eu", "0", "--rpc", other.url, code=ExitCode.MISMATCH)
+    assert "seed_block_hash" in differs
+    assert "not compared with the chain" in cli("auction", "replay", "bronze.eu", "0")
 
     payer = world.wallets[world.read(jobs[4]).payer]
-    own = api.get(f"{BOOK}/rounds/0/orders", headers=sign_in(api, payer).headers).json()
+    own = sign_in(api, payer).get(f"{BOOK}/rounds/0/orders").json()
     assert (list(own["bids"].values()), own["asks"]) == ([jobs[4]], {})
     assert set(own["bids"]) < names
-    node = api.get(f"{BOOK}/rounds/0/orders", headers=sign_in(api, world.wallets[nodes[0]]).headers).json()
+    node = sign_in(api, world.wallets[nodes[0]]).get(f"{BOOK}/rounds/0/orders").json()
     assert (node["bids"], list(node["asks"].values())) == ({}, [nodes[0]])
     refusal(api.get(f"{BOOK}/rounds/0/orders"), 401, "not-authenticated")
 
 
-def test_posted_round_needs_no_block_and_reveals_tampering(world: World, api: httpx.Client, command: Command) -> None:
+def test_posted_round_needs_no_block_and_reveals_tampering(world: World, api: httpx.Client, cli: Cli) -> None:
     world.job(nodes=2)
     for _ in range(3):
         world.node()
     assert close(world) == 1
     round_ = api.get(f"{BOOK}/rounds/0").json()
-    assert (round_["rule"], round_["seed_block"], round_["orders"]["environment_class"]) == (
-        "posted",
-        None,
-        ENVIRONMENT,
-    )
-    done = command("replay", "bronze.eu", "0", "--rpc", "http://127.0.0.1:1")
-    assert done.returncode == 0, done.stderr
-    assert "not needed" in done.stdout
-    with world.database.transaction() as session:
-        matches = [match | {"asks": match["asks"][:1]} for match in round_["matches"]]
-        session.execute(update(AuctionRound).where(AuctionRound.number == 0).values(matches=matches))
-    done = command("replay", "bronze.eu", "0", "--json")
-    assert done.returncode == ExitCode.MISMATCH
-    assert [item["where"] for item in json.loads(done.stdout)["differences"]] == [
-        f"fill of {matches[0]['bid']}",
-        "sellers",
-    ]
+    found = (round_["rule"], round_["seed_block"], round_["orders"]["environment_class"])
+    assert found == ("posted", None, ENVIRONMENT)
+    assert "not needed" in cli("auction", "replay", "bronze.eu", "0", "--rpc", "http://127.0.0.1:1")
+    matches = [match | {"asks": match["asks"][:1]} for match in round_["matches"]]
+    world.execute(update(AuctionRound).where(AuctionRound.number == 0).values(matches=matches))
+    cli("auction", "replay", "bronze.eu", "0", "--json", code=ExitCode.MISMATCH)
+    differences = [item["where"] for item in json.loads(cli.stdout)["differences"]]
+    assert differences == [f"fill of {matches[0]['bid']}", "sellers"]
 
 
-def test_rounds_are_listed_newest_first_in_pages(world: World, api: httpx.Client, command: Command) -> None:
+def test_rounds_are_listed_newest_first_in_pages(world: World, api: httpx.Client, cli: Cli) -> None:
     for _ in range(3):
         world.job(nodes=1)
         world.node()
@@ -179,9 +134,9 @@ def test_rounds_are_listed_newest_first_in_pages(world: World, api: httpx.Client
     assert api.get(f"{BOOK}/rounds", params={"after": 0}).json() == {"items": [], "next_after": None}
     assert "orders" not in second["items"][0]
     assert [book["book"] for book in api.get("/v1/auctions").json()] == ["bronze.eu"]
-    listed = command("rounds", "bronze.eu", "--limit", "2").stdout.splitlines()
+    listed = cli("auction", "rounds", "bronze.eu", "--limit", "2").splitlines()
     assert [line.split("\t")[0] for line in listed] == ["number", "3", "2"]
-    assert command("books").stdout.splitlines()[1].split("\t") == ["bronze.eu", "3", "open", "2.5"]
+    assert cli("auction", "books").splitlines()[1].split("\t") == ["bronze.eu", "3", "open", "2.5"]
 
 
 def traded(world: World, at: datetime, wait: timedelta) -> None:
@@ -198,7 +153,7 @@ def set_price(world: World, number: int, **values: Any) -> None:
     world.execute(update(AuctionRound).where(AuctionRound.number == number).values(**values))
 
 
-def test_history_lists_prices_volumes_depths_and_waits(world: World, api: httpx.Client, command: Command) -> None:
+def test_history_lists_prices_volumes_depths_and_waits(world: World, api: httpx.Client, cli: Cli) -> None:
     noon = datetime.fromisoformat("2026-01-02T12:00:00+00:00")
     for minutes, wait in ((5, 10), (50, 30), (70, 60)):
         traded(world, noon + timedelta(minutes=minutes), timedelta(seconds=wait))
@@ -218,8 +173,9 @@ def test_history_lists_prices_volumes_depths_and_waits(world: World, api: httpx.
     finer = api.get(f"{BOOK}/history", params=span | {"bucket": "15m"}).json()["points"]
     assert [point["start"][11:16] for point in finer] == ["12:00", "12:45", "13:00"]
     assert api.get(f"{BOOK}/history").json()["points"] == []
-    shown = command("history", "bronze.eu", "--from", "2026-01-02", "--to", "2026-01-03T00:00:00", "--bucket", "1h")
-    assert shown.stdout.splitlines()[1].split("\t")[:4] == ["2026-01-02T12:00:00Z", "2", "4", "3.625"]
+    span_shown = ("--from", "2026-01-02", "--to", "2026-01-03T00:00:00", "--bucket", "1h")
+    shown = cli("auction", "history", "bronze.eu", *span_shown)
+    assert shown.splitlines()[1].split("\t")[:4] == ["2026-01-02T12:00:00Z", "2", "4", "3.625"]
 
     refusal(api.get(f"{BOOK}/history", params=span | {"bucket": "2h"}), 422, "invalid-request")
     refusal(api.get(f"{BOOK}/history", params={"from": "2026-01-02T12:00:00"}), 422, "invalid-request")

@@ -15,6 +15,7 @@ from kit import records
 from kit.api.clients import Cli
 from kit.chain.anvil import AnvilProcess
 from kit.chain.deployed_chain import ACKNOWLEDGER, BOND, FUNDS, PROVIDER, Chain, deploy_own
+from kit.errors import raising
 from kit.jobs.jobs_fixtures import World
 from kit.jobs.unit_results import Work
 from kit.waiting import delay, drain
@@ -41,16 +42,8 @@ from zoo_compute.client.http import Connection
 from zoo_compute.node.disputes.omissions import Omissions, Status
 from zoo_compute.node.market.calls import Lease, Market
 from zoo_compute.node.work.acknowledgements import Acknowledgements, Journal, NotAcknowledged
+from zoo_protocol import messages
 from zoo_protocol.hashing import to_hex
-from zoo_protocol.messages import (
-    MAX_PROMISE_SECONDS,
-    Acknowledgement,
-    UnitCommitment,
-    digest,
-    omissions_domain,
-    sign,
-    typed_data,
-)
 from zoo_protocol.payments.job_record import leaf_of
 
 TERMS = DEVNET.omissions
@@ -68,8 +61,6 @@ class Stage:
     connection: Connection
     journal: Journal
 
-    # --- the node
-
     @property
     def node_chain(self) -> OmissionChain:
         return OmissionChain(self.network.rpc_url, self.network.contracts, Wallet(PROVIDER.key))
@@ -83,12 +74,12 @@ class Stage:
     def statuses(self) -> list[Status]:
         return [finding.status for finding in self.omissions().look()]
 
-    def work(self) -> tuple[Work, UnitCommitment, dict[str, Any]]:
+    def work(self) -> tuple[Work, messages.UnitCommitment, dict[str, Any]]:
         self.world.running([PROVIDER.address])
         work = self.world.work(PROVIDER.address)
         body = work.commitment(self.services.domain).model_dump()
         task = work.lease.task
-        unit = UnitCommitment(
+        unit = messages.UnitCommitment(
             task["job_id"], task["round"], task["slot"], PROVIDER.address, body["trace_root"], body["payload_hash"]
         )
         return work, unit, body
@@ -98,13 +89,11 @@ class Stage:
         assert isinstance(answer, dict)
         return answer
 
-    def delivered(self) -> UnitCommitment:
+    def delivered(self) -> messages.UnitCommitment:
         work, unit, body = self.work()
         self.taker().take(unit, self.commit(work, body))
         work.complete()
         return unit
-
-    # --- the market
 
     def run(self, blocks: int = FINALITY + 1) -> None:
         handlers = event_handlers(DEVNET, self.chain.deployment)
@@ -130,8 +119,7 @@ class Stage:
     def agrees(self) -> dict[str, int]:
         proof = reconcile(self.world.database, self.chain.client(), self.chain.deployment)
         assert proof.agrees, proof.differences
-        with self.world.database.transaction() as session:
-            return balances(session, "omissions", "omission", "bond")
+        return self.world.call(balances, "omissions", "omission", "bond")
 
 
 @pytest.fixture
@@ -180,10 +168,10 @@ def test_python_acknowledgement_passes_contract_check(stage: Stage) -> None:
     work, unit, body = stage.work()
     given = stage.commit(work, body)
     leaf = to_hex(leaf_of(unit))
-    domain = omissions_domain(31337, stage.chain.deployment.address("Omissions"))
+    domain = messages.omissions_domain(31337, stage.chain.deployment.address("Omissions"))
     contract = stage.node_chain._omissions.functions
     for unit_id, include_by in ((leaf, given["include_by"]), ("0x" + "ff" * 32, 2**40 - 1)):
-        own = digest(domain, Acknowledgement(unit_id, include_by))
+        own = messages.digest(domain, messages.Acknowledgement(unit_id, include_by))
         assert contract.acknowledgementDigest(bytes.fromhex(unit_id[2:]), include_by).call() == own
     assert given["unit_id"] == leaf
 
@@ -257,10 +245,7 @@ def test_unresponsive_market_is_given_time(stage: Stage, monkeypatch: pytest.Mon
     stage.delivered()
     stage.pass_time(stage.settings.inclusion_deadline_seconds)
 
-    def unreachable(*_: object) -> None:
-        raise Unreachable("market-unreachable", "down")
-
-    monkeypatch.setattr(stage.connection, "get", unreachable)
+    monkeypatch.setattr(stage.connection, "get", raising(Unreachable("market-unreachable", "down")))
     stage.omissions().watch()
     assert stage.statuses() == [Status.UNANSWERED]
     stage.pass_time(TERMS.claim_seconds // 2)
@@ -317,12 +302,12 @@ def test_commitment_with_failing_acknowledgement_is_refused(stage: Stage, monkey
 def test_only_contract_valid_acknowledgement_is_kept(stage: Stage) -> None:
     work, unit, body = stage.work()
     given, taker, now = stage.commit(work, body), stage.taker(), int(time.time())
-    domain = omissions_domain(31337, stage.chain.deployment.address("Omissions"))
+    domain = messages.omissions_domain(31337, stage.chain.deployment.address("Omissions"))
     leaf = to_hex(leaf_of(unit))
 
     def signed(unit_id: str = leaf, include_by: int = now + 60, key: str = ACKNOWLEDGER.key, **changes: Any) -> Any:
-        document = typed_data(replace(domain, **changes), Acknowledgement(unit_id, include_by))
-        return {"include_by": include_by, "signature": sign(key, document)}
+        document = messages.typed_data(replace(domain, **changes), messages.Acknowledgement(unit_id, include_by))
+        return {"include_by": include_by, "signature": messages.sign(key, document)}
 
     raw = bytes.fromhex(given["signature"][2:])
     order = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
@@ -337,7 +322,7 @@ def test_only_contract_valid_acknowledgement_is_kept(stage: Stage) -> None:
         "another chain": signed(chain_id=1),
         "another time": given | {"include_by": given["include_by"] + 1},
         "the time is over": signed(include_by=now - 1),
-        "far away": signed(include_by=now + MAX_PROMISE_SECONDS + 3600),
+        "far away": signed(include_by=now + messages.MAX_PROMISE_SECONDS + 3600),
         "no number": given | {"include_by": str(given["include_by"])},
         "too short": given | {"signature": given["signature"][:-2]},
         "other s": given | {"signature": to_hex(raw[:32] + high_s + bytes([55 - raw[64]]))},

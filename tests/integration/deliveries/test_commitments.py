@@ -59,8 +59,7 @@ def test_repeated_commitment_is_refused(world: VerificationWorld) -> None:
     world.running([node])
     first = world.work(node)
     first.commit()
-    with world.database.transaction() as session:
-        leases.fail(session, first.lease.id, node, first.lease.token, "out_of_memory", "")
+    world.call(leases.fail, first.lease.id, node, first.lease.token, "out_of_memory", "")
     world.dispatch(first.lease.job_id)
     again = world.work(node)
     again.vector, again.payload, again.leaves, again.salt = first.vector, first.payload, first.leaves, first.salt

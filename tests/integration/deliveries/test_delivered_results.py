@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from kit.errors import raising
 from kit.jobs.jobs_fixtures import World, at_once
 from kit.jobs.unit_results import DOMAIN, Work
 from sqlalchemy import func, select
@@ -136,17 +137,13 @@ def test_stored_payload_is_pinned_on_acceptance(world: World, nodes: list[str]) 
     cid = completion.payload_cid
     world.storage.unpin(cid)
     failing = pytest.MonkeyPatch()
-    failing.setattr(type(world.storage), "pin", _out_of_order)
+    failing.setattr(type(world.storage), "pin", raising(StorageUnavailable("no answer")))
     with pytest.raises(StorageDown):
         world.complete(work.lease, work.node, completion)
     assert world.units(job_id, slot=0)[0].status == UnitStatus.COMMITTED  # and it may be sent again
     failing.undo()
     world.complete(work.lease, work.node, completion)
     assert world.storage.is_pinned(cid)
-
-
-def _out_of_order(*_args: Any, **_options: Any) -> None:
-    raise StorageUnavailable("no answer")
 
 
 def _with_token(lease: LeaseView, token: str) -> LeaseView:

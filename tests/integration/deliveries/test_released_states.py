@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from kit.errors import raising
 from kit.killed import Killed
 from kit.verification.verification_fixtures import VerificationWorld
 from sqlalchemy import select, update
@@ -39,8 +40,7 @@ def world(database_url: str, settings: Settings, ipfs: dict[str, str]) -> Iterat
 def unit_id(world: VerificationWorld) -> int:
     for _ in range(4):
         world.verifier()
-    job_id = world.running([node := world.node()])
-    world.deliver(node)
+    job_id = world.delivered_job([node := world.node()])
     (unit,) = world.units(job_id)
     world.settings = world.settings.model_copy(update={"canary_bps": 0})
     world.challenge({unit.id: [1]})
@@ -70,12 +70,12 @@ def release(world: VerificationWorld, after: timedelta = LONG_AFTER) -> int:
 
 
 def decide(world: VerificationWorld, unit_id: int) -> None:
-    world.rows(lambda session: units.pass_unit(session, unit_id))
+    world.call(units.pass_unit, unit_id)
     assert world.unit(unit_id).status == "verified"
 
 
 def state_of(world: VerificationWorld, canary_id: int) -> str | None:
-    return str(cid) if (cid := world.rows(lambda session: session.get_one(Canary, canary_id).state_cid)) else None
+    return str(cid) if (cid := world.call(lambda session: session.get_one(Canary, canary_id).state_cid)) else None
 
 
 @pytest.mark.parametrize("status", ["answered", "dropped"])
@@ -112,11 +112,8 @@ def test_release_waits_for_next_sweep_when_storage_down(
     canary_id, cid = canary(world, unit_id, "answered")
     decide(world, unit_id)
 
-    def away(*_: object) -> None:
-        raise StorageUnavailable("a test")
-
     with monkeypatch.context() as patch:
-        patch.setattr(Storage, "unpin", away)
+        patch.setattr(Storage, "unpin", raising(StorageUnavailable("a test")))
         assert release(world) == 0
     assert state_of(world, canary_id) == cid
     assert release(world) == 2
@@ -156,11 +153,8 @@ def test_canary_is_dropped_when_storage_refuses_state(
     monkeypatch.setattr(replay_inputs, "altered_state", lambda *_: (b"altered", LEAF))
     world.execute(update(Sample).where(Sample.unit_id == unit_id).values(canary_due=True))
 
-    def refuses(*_: object, **__: object) -> None:
-        raise StorageUnavailable("a test")
-
     with monkeypatch.context() as patch:
-        patch.setattr(Storage, "put", refuses)
+        patch.setattr(Storage, "put", raising(StorageUnavailable("a test")))
         canaries.create_canaries(world.database, world.storage, world.settings)
     assert world.all(select(Canary.status)) == ["dropped"]
 
@@ -208,7 +202,7 @@ def test_shared_revealed_state_is_released_with_last_user(world: VerificationWor
 
 def test_lost_units_release_their_files(world: VerificationWorld, unit_id: int) -> None:
     _, cid = canary(world, unit_id, "dropped")
-    world.rows(lambda session: units.reject_unit(session, unit_id, "provider_jailed"))
+    world.call(units.reject_unit, unit_id, "provider_jailed")
     assert world.get(Unit, unit_id).decided_at is not None
     release(world)
     assert not world.storage.is_pinned(cid)
@@ -220,11 +214,10 @@ def test_undecided_units_release_later_but_not_older_states(
     monkeypatch.setattr(decisions_repository, "PAGE", 2)
     waiting = [canary(world, unit_id, "answered", segment)[1] for segment in range(5)]  # of a unit that is not decided
     other = world.node()
-    job_id = world.running([other])
-    world.deliver(other)
+    job_id = world.delivered_job([other])
     (unit,) = world.units(job_id)
     later = [canary(world, unit.id, "answered", segment)[1] for segment in range(3)]
-    world.rows(lambda session: units.reject_unit(session, unit.id, "provider_jailed"))
+    world.call(units.reject_unit, unit.id, "provider_jailed")
     release(world)
     release(world)
     assert [world.storage.is_pinned(cid) for cid in later] == [False] * 3

@@ -35,8 +35,7 @@ def _replace_holder(world: World, job_id: str, slot: int, unit: Unit) -> str:
         if holder == spare:
             break
         lease = world.pulled(unit.provider)
-        with world.database.transaction() as session:
-            leases.fail(session, lease.id, unit.provider, lease.token, "out_of_memory", "a test")
+        world.call(leases.fail, lease.id, unit.provider, lease.token, "out_of_memory", "a test")
         world.dispatch(job_id)
     return spare
 
@@ -96,8 +95,7 @@ def test_successor_is_instructed_to_start_fresh(world: World, nodes: list[str], 
 def test_replica_starts_fresh_when_node_lost_state(world: World, nodes: list[str], job_id: str) -> None:
     world.train_round(job_id, nodes)
     lease = world.pulled(nodes[0])
-    with world.database.transaction() as session:
-        leases.fail(session, lease.id, nodes[0], lease.token, MISSING, "its disk was replaced")
+    world.call(leases.fail, lease.id, nodes[0], lease.token, MISSING, "its disk was replaced")
     world.dispatch(job_id)
     [lost, again] = world.units(job_id, round=1, slot=0)
     assert (lost.status, lost.reason) == (UnitStatus.LOST, MISSING)
@@ -108,16 +106,12 @@ def test_replica_starts_fresh_when_node_lost_state(world: World, nodes: list[str
 def test_refuted_unit_state_is_not_continued(world: World, nodes: list[str], job_id: str) -> None:
     world.train_round(job_id, nodes)
     [unit] = world.units(job_id, round=0, slot=1)
-    world.rows(lambda session: units.reject_unit(session, unit.id, "incorrect_computation"))
+    world.call(units.reject_unit, unit.id, "incorrect_computation")
     lease = world.pulled(nodes[1])
-    with world.database.transaction() as session:
-        leases.fail(session, lease.id, nodes[1], lease.token, "out_of_memory", "a test")
+    world.call(leases.fail, lease.id, nodes[1], lease.token, "out_of_memory", "a test")
     world.dispatch(job_id)
     assert world.units(job_id, round=1, slot=1)[-1].start_slot_state_cid is None
     assert [event["reason"] for event in _events(world, "slot_fresh")] == ["unit_rejected"]
-
-
-# --- checkpoints
 
 
 def test_states_of_kept_checkpoints_are_named_and_uploaded(world: World, nodes: list[str], job_id: str) -> None:
@@ -151,8 +145,7 @@ def test_file_differing_from_declaration_is_not_published(world: World, nodes: l
     work.changes["slot_state_cid"] = other.slot_state_cid  # a state, but not that of the digest
     world.kept[nodes[0]] |= world.kept[nodes[1]]
     for done in (work, other):
-        done.commit()
-        done.complete()
+        done.deliver()
     world.deliver_all(nodes[2:])
     world.close_round(job_id)
     with pytest.raises(ResultRefused) as refused:
@@ -171,8 +164,7 @@ def test_restarted_node_is_asked_for_newest_state_only(world: World, nodes: list
     world.train_round(job_id, nodes)
     for _ in range(MAX_ATTEMPTS + 1):
         lease = world.pulled(nodes[0], LeaseKind.PUBLISH)
-        with world.database.transaction() as session:
-            leases.fail(session, lease.id, nodes[0], lease.token, NODE_STOPPING, "restarted")
+        world.call(leases.fail, lease.id, nodes[0], lease.token, NODE_STOPPING, "restarted")
         world.dispatch(job_id)
     slow = world.pulled(nodes[0], LeaseKind.PUBLISH)
     [second, *_] = world.train_round(job_id, nodes)

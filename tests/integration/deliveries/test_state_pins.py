@@ -125,8 +125,7 @@ def _fail_all(world: World, nodes: list[str]) -> list[tuple[str, str]]:
     for node in nodes:
         while (lease := world.pull(node, LeaseKind.PIN)) is not None:
             asked.append((lease.task["checkpoint_cid"], node))
-            with world.database.transaction() as session:
-                leases.fail(session, lease.id, node, lease.token, "input_missing", "a test")
+            world.call(leases.fail, lease.id, node, lease.token, "input_missing", "a test")
     return asked
 
 
@@ -138,8 +137,7 @@ def test_older_state_is_released_after_newer_proof(world: World, nodes: list[str
     for node in nodes:  # the checkpoint that names the newer ones is proven, they are not
         while (lease := world.pull(node, LeaseKind.PIN)) is not None:
             if "slot" in lease.task:
-                with world.database.transaction() as session:
-                    leases.fail(session, lease.id, node, lease.token, "input_missing", "a test")
+                world.call(leases.fail, lease.id, node, lease.token, "input_missing", "a test")
             else:
                 _prove(world, node, lease)
     assert _release(world, utc_now() + LONG_AFTER) == 0
@@ -189,7 +187,7 @@ def test_state_needed_by_replica_is_not_released(world: World, nodes: list[str],
 def test_last_states_stay_with_checkpoint_of_ended_job(world: World, nodes: list[str], job_id: str) -> None:
     cids = _published(world, job_id, nodes)
     _pin_all(world, job_id, nodes)
-    world.rows(lambda session: job_stop.cancel_now(session, jobs_repository.lock_job(session, job_id), "a test"))
+    world.call(lambda session: job_stop.cancel_now(session, jobs_repository.lock_job(session, job_id), "a test"))
     world.verify_uploaded(job_id)
     assert _release(world, utc_now() + LONG_AFTER) == 0
     assert all(world.storage.is_pinned(cid) for cid in cids)
@@ -199,7 +197,7 @@ def test_start_states_of_refuted_unit_stay_as_evidence(world: World, nodes: list
     _published(world, job_id, nodes)
     world.train_round(job_id, nodes)
     [refuted] = world.units(job_id, round=1, slot=0)
-    world.rows(lambda session: units.reject_unit(session, refuted.id, "incorrect_computation"))
+    world.call(units.reject_unit, refuted.id, "incorrect_computation")
     world.verify_uploaded(job_id)
     world.execute(update(Job).values(status="settled"))
     world.execute(update(Unit).where(Unit.job_id == job_id).values(slot_state_round=None))

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit.api.upload_fixtures import Node, complete, file_cid, pieces_of, published_state, publishing_node, stored  # noqa: F401  (fixtures)
+from kit.api.upload_fixtures import Node, complete, file_cid, pieces_of, stored
 from kit.jobs.jobs_fixtures import World
 from sqlalchemy import select
 

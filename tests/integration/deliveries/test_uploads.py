@@ -9,16 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 from kit.api.clients import refusal
-from kit.api.upload_fixtures import (  # noqa: F401  (fixtures)
-    Node,
-    Stopped,
-    complete,
-    file_cid,
-    pieces_of,
-    published_state,
-    publishing_node,
-    stored,
-)
+from kit.api.upload_fixtures import Node, Stopped, complete, file_cid, pieces_of, stored
 from kit.errors import raises_code
 from kit.jobs.jobs_fixtures import World
 from kit.waiting import wait_until
@@ -41,8 +32,7 @@ def test_interrupted_upload_resumes_in_another_lease_and_process(node: Node, sta
     with pytest.raises(Stopped):
         node.upload(first, state, stop_after=2)
     assert not stored(world, file_cid(state))
-    with world.database.transaction() as session:
-        leases.fail(session, first.id, node.address, first.token, NODE_STOPPING, "restarted")
+    world.call(leases.fail, first.id, node.address, first.token, NODE_STOPPING, "restarted")
     before = node.link.up.bytes
     world.dispatch(first.job_id)
     node.restart()
@@ -211,21 +201,19 @@ def test_only_cross_class_verifier_uploads_end_state(
     node: Node, world: World, api: httpx.Client, tmp_path: Path
 ) -> None:
     verifier = Node(world, api, world.node())
-    with world.database.transaction() as session:
-        unit = session.scalars(select(Unit).where(Unit.round == 0)).one()
+    unit = world.one(select(Unit).where(Unit.round == 0))
     end = tmp_path / "end"
     end.write_bytes(bytes(2 * PIECE_BYTES + 1))
     for task in ({"segment": 1, "across": True}, {"segment": 1}):
-        with world.database.transaction() as session:
-            leases.create_lease(
-                session,
-                kind="replay",
-                holder=verifier.address,
-                job_id=unit.job_id,
-                task=task,
-                unit_id=unit.id,
-                seconds=600,
-            )
+        world.call(
+            leases.create_lease,
+            kind="replay",
+            holder=verifier.address,
+            job_id=unit.job_id,
+            task=task,
+            unit_id=unit.id,
+            seconds=600,
+        )
     cid = verifier.upload(verifier.lease("replay"), end)
     assert (cid, verifier.sent) == (file_cid(end), 3)
     assert world.storage.is_pinned(cid)

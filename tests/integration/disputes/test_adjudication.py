@@ -20,9 +20,6 @@ from market.chain.service import final_events
 from market.domain.network import DEVNET
 from market.domain.verification.dispute_routes import DecidedBy as Decider
 from market.domain.verification.dispute_routes import Reason, Route
-from market.jobs import service as jobs_service
-from market.ledger.reconciliation import reconcile
-from market.payments.settlement.record import build_record
 from market.platform.db.base import utc_now
 from market.providers import service as providers
 from market.training.leases.schemas import LeaseKind
@@ -57,11 +54,6 @@ def unit_of(live: QuorumWorld, job_id: str, node: Node) -> Any:
     return unit
 
 
-def check_books(live: QuorumWorld) -> None:
-    found = reconcile(live.database, live.deployed.client(), live.deployed.deployment)
-    assert found.difference_wei == 0, found.as_json()
-
-
 def check_upheld(live: QuorumWorld, job_id: str, cheat: Node, reason: str = "incorrect_computation") -> None:
     unit = unit_of(live, job_id, cheat)
     assert (unit.status, unit.reason) == ("rejected", reason)
@@ -77,8 +69,7 @@ def check_upheld(live: QuorumWorld, job_id: str, cheat: Node, reason: str = "inc
     assert live.provider(cheat.address).status == "jailed"
     assert live.provider(cheat.address).disputed_at is None
     assert live.intents("slash") == []  # the operator's key had no part in it
-    with live.database.transaction() as session:
-        (recorded,) = build_record(session, DEVNET, jobs_service.get(session, job_id), None).slashes
+    (recorded,) = live.record(job_id).slashes
     assert (recorded.path, recorded.evidence) == ("dispute", unit.dispute_id)
 
 
@@ -106,7 +97,7 @@ def test_committee_slashes_dishonest_provider_and_pays_honest_one(
     (ended,) = live.challenges()
     assert (ended.status, ended.reason, ended.dispute_id) == ("won", "incorrect_computation", unit.dispute_id)
     assert {replay.status for replay in live.replays()} <= {"agreed", "disagreed"}
-    check_books(live)
+    live.check_books()
     check_paid(live, job_id, honest, cheat)
 
 
@@ -117,23 +108,19 @@ def check_paid(live: QuorumWorld, job_id: str, honest: Node, cheat: Node) -> Non
     gross = 25 * ZEN // 1_000  # 36 seconds at 2.5 ZEN an hour
     assert (paid.unit_pay, paid.fees) == (gross * 95 // 100, gross * 5 // 100)
     assert paid.refunded == paid.deposited - gross
-    with live.database.transaction() as session:
-        record = build_record(session, DEVNET, jobs_service.get(session, job_id), None)
-    assert {unit.provider: unit.status for unit in record.units} == {
-        honest.address: "verified",
-        cheat.address: "rejected",
-    }
+    statuses = {unit.provider: unit.status for unit in live.record(job_id).units}
+    assert statuses == {honest.address: "verified", cheat.address: "rejected"}
 
 
 @pytest.mark.usefixtures("with_referees")
 def test_rejected_dispute_costs_market_bond_and_pays_unit(
-    live: QuorumWorld, honest: Node, dissenters: list[Node], executor: Executor
+    live: QuorumWorld, honest: Node, dissenters: list[Node]
 ) -> None:
     job_id = live.train(honest)
     live.until("disputed", job_id, honest, [honest], dissenters)
     live.until("checking", job_id, honest, [honest], dissenters)  # rejected: the other mismatches are replayed again
     assert live.provider(honest.address).disputed_at is None
-    fair = [live.verifier_node(executor) for _ in range(2)]
+    fair = [live.verifier_node() for _ in range(2)]
     live.until_decided(job_id, [honest], [*dissenters, *fair])
 
     unit = unit_of(live, job_id, honest)
@@ -144,15 +131,14 @@ def test_rejected_dispute_costs_market_bond_and_pays_unit(
     assert (ended.status, ended.reason) == ("lost", "step_found_correct")
     assert live.deployed.views.balance_of(honest.address) + live.chain_of(honest).credits() == 1_000 * ZEN + COST
     assert live.slashes() == []
-    assert {live.provider(verifier.address).status for verifier in dissenters} == {
-        "demoted"
-    }  # suspended: a first case costs no more
+    suspended = {live.provider(verifier.address).status for verifier in dissenters}
+    assert suspended == {"demoted"}  # a first case costs no more
     statuses = {replay.verifier: set() for replay in live.replays()}  # type: ignore[var-annotated]
     for replay in live.replays():
         statuses[replay.verifier].add(replay.status)
     assert all(statuses[verifier.address] == {"overruled"} for verifier in dissenters)
     assert all(statuses[node.address] == {"agreed"} for node in fair if node.address in statuses)
-    check_books(live)
+    live.check_books()
 
 
 @pytest.mark.long
@@ -171,7 +157,14 @@ def test_unresponsive_provider_loses_after_response_deadline(
     check_upheld(live, job_id, cheat, "trace_not_shown")
     assert [intent.function for intent in live.sent() if intent.status == "final"] == ["approve", "open", "withdraw"]
     assert live.deployed.views.balance_of(MARKET.address) == 3 * BOND + COST
-    check_books(live)
+    live.check_books()
+
+
+def check_slashed_by_operator(live: QuorumWorld, cheat: Node, reason: str) -> None:
+    (slash,) = live.slashes()
+    assert (slash.path, slash.path_reason) == ("operator", reason)
+    assert live.deployed.views.stake_of(cheat.address) == STAKE // 2
+    live.check_books()
 
 
 @pytest.mark.long
@@ -180,37 +173,27 @@ def test_operator_slashes_with_reason_when_referees_are_few(
 ) -> None:
     job_id = live.train(cheat)
     live.until_decided(job_id, [cheat], verifiers)
-    (slash,) = live.slashes()
-    assert (slash.path, slash.path_reason) == ("operator", "too_few_referees")
-    assert live.challenges() == []
-    assert live.sent() == []
-    assert live.deployed.views.stake_of(cheat.address) == STAKE // 2
-    check_books(live)
+    check_slashed_by_operator(live, cheat, "too_few_referees")
+    assert live.challenges() == live.sent() == []
 
 
 @pytest.mark.long
-def test_operator_slashes_in_class_with_few_referees(
-    live: QuorumWorld, cheat: Node, verifiers: list[Node], executor: Executor
-) -> None:
+def test_operator_slashes_in_class_with_few_referees(live: QuorumWorld, cheat: Node, verifiers: list[Node]) -> None:
     """A committee would stay inconclusive, as most of its members sign nothing."""
-    live.referees_here = live.referees(executor, of_class=2)
+    live.referees_here = live.referees(of_class=2)
     live.step()
     job_id = live.train(cheat)
     live.until_decided(job_id, [cheat], verifiers)
-    (slash,) = live.slashes()
-    assert (slash.path, slash.path_reason) == ("operator", "too_few_of_class")
-    assert live.challenges() == []
-    assert live.sent() == []
-    assert live.deployed.views.stake_of(cheat.address) == STAKE // 2
+    check_slashed_by_operator(live, cheat, "too_few_of_class")
+    assert live.challenges() == live.sent() == []
     assert live.provider(cheat.address).status == "jailed"
-    check_books(live)
 
 
 @pytest.mark.long
 def test_committee_decides_when_class_has_enough_referees(
-    live: QuorumWorld, cheat: Node, verifiers: list[Node], executor: Executor
+    live: QuorumWorld, cheat: Node, verifiers: list[Node]
 ) -> None:
-    live.referees_here = live.referees(executor, of_class=len(REFEREES) - 1)
+    live.referees_here = live.referees(of_class=len(REFEREES) - 1)
     live.step()
     job_id = live.train(cheat)
     live.until_decided(job_id, [cheat], verifiers)
@@ -243,16 +226,12 @@ def test_two_disputes_are_upheld(live: QuorumWorld, cheat: Node, cheating: Execu
     job_id = live.train(cheat, second)
     live.until_decided(job_id, [cheat, second], verifiers)
     for node in (cheat, second):
-        check_upheld_alone(live, job_id, node)
+        unit = unit_of(live, job_id, node)
+        assert (unit.status, unit.reason) == ("rejected", "incorrect_computation")
+        assert live.deployed.views.stake_of(node.address) == STAKE // 2
     assert [challenge.status for challenge in live.challenges()] == ["won", "won"]
     assert live.deployed.views.balance_of(MARKET.address) == 3 * BOND + 2 * COST
-    check_books(live)
-
-
-def check_upheld_alone(live: QuorumWorld, job_id: str, node: Node) -> None:
-    unit = unit_of(live, job_id, node)
-    assert (unit.status, unit.reason) == ("rejected", "incorrect_computation")
-    assert live.deployed.views.stake_of(node.address) == STAKE // 2
+    live.check_books()
 
 
 @pytest.mark.long
@@ -264,11 +243,8 @@ def test_operator_decides_when_market_missed_period(live: QuorumWorld, cheat: No
     live.pass_time(TERMS.period_seconds)
     live.until("rejected", job_id, cheat, [cheat], verifiers)
     live.step()
-    (slash,) = live.slashes()
-    assert (slash.path, slash.path_reason) == ("operator", "period_over")
-    assert live.deployed.views.stake_of(cheat.address) == STAKE // 2
+    check_slashed_by_operator(live, cheat, "period_over")
     assert [challenge.status for challenge in live.challenges()] == ["missed"]
-    check_books(live)
 
 
 @pytest.mark.long
@@ -283,9 +259,7 @@ def test_settled_unit_is_forfeited_when_other_challenger_wins(live: QuorumWorld,
     assert live.judged(opened, list(live.referees_here)) is DisputePhase.PROVIDER_LOST
     live.pass_time(DEVNET.challenge_seconds + 1)
     live.keep()
-    if (
-        live.deployed.views.balance_of(payer) == before
-    ):  # otherwise its claims were open before the verdict, which returned it
+    if live.deployed.views.balance_of(payer) == before:  # otherwise the verdict returned it, after its claims opened
         # Of no batch that this market knows: it is left to others.
         live.transact(OTHER, "JobEscrow", "returnStruck", to_hex(leaf_of(unit.unit)))
         live.keep()
@@ -300,7 +274,7 @@ def test_settled_unit_is_forfeited_when_other_challenger_wins(live: QuorumWorld,
     undecided = [row for row in live.units(unit.unit.jobId, provider=cheat.address) if row.status == "checking"]
     assert undecided == []
     assert live.slashes() == []  # another account opened it
-    check_books(live)
+    live.check_books()
 
 
 @pytest.mark.long
@@ -320,13 +294,9 @@ def test_market_killed_at_any_transaction_resumes_without_repetition(
             live.restart()
     monkeypatch.undo()
     check_upheld(live, job_id, cheat)
-    assert [intent.function for intent in live.sent() if intent.status == "final"] == [
-        "approve",
-        "open",
-        "nameStep",
-        "withdraw",
-    ]
+    sent = [intent.function for intent in live.sent() if intent.status == "final"]
+    assert sent == ["approve", "open", "nameStep", "withdraw"]
     assert live.count_sent_by(MARKET.address) - before == 4
     assert len(killed) >= 8  # windows, seeds, draw and verdict too
     assert live.deployed.views.balance_of(MARKET.address) == 3 * BOND + COST
-    check_books(live)
+    live.check_books()

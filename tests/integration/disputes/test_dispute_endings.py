@@ -22,7 +22,6 @@ from market.platform.db.base import utc_now
 from market.training.leases.schemas import LeaseKind
 from market.verification.decisions import unit_outcomes
 from market.verification.disputes import challenger
-from zoo_compute.node.execution.executor import Executor
 
 pytestmark = pytest.mark.long
 
@@ -31,8 +30,8 @@ NEW_ACCOUNT = wallet(31)
 
 
 @pytest.fixture
-def job_id(live: EndingsWorld, cheat: Node, verifiers: list[Node], executor: Executor) -> str:
-    live.listed = live.referees(executor)
+def job_id(live: EndingsWorld, cheat: Node, verifiers: list[Node]) -> str:
+    live.listed = live.referees()
     live.step()
     job_id = live.job_of([cheat])
     live.train_all(job_id, cheat)

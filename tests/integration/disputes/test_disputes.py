@@ -1,7 +1,6 @@
 """A node answers disputes of its units: live training and chain, wrong challengers."""
 
 import time
-from typing import Any
 
 import httpx
 import pytest
@@ -16,6 +15,7 @@ from kit.disputes.dispute_fixtures import (  # noqa: F401  (fixtures)
     unit_of_the_node,
     world_of_disputes,
 )
+from kit.errors import raising
 from kit.verification.live_fixtures import Node
 
 from market.training.units.models import Unit
@@ -206,12 +206,9 @@ def test_lost_or_damaged_trace_is_named(
 def test_disputes_are_answered_on_full_disk(
     live: DisputeWorld, node: Node, unit: Delivered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
     watch = live.watch_of(node)
     with monkeypatch.context() as disk:
-        disk.setattr("zoo_compute.node.disputes.defence.write_json", full)
+        disk.setattr("zoo_compute.node.disputes.defence.write_json", raising(OSError(28, "No space left on device")))
         opened = live.dispute(FIRST, unit)
         watch.watch()
     assert live.state(opened).phase is DisputePhase.STEP
@@ -223,16 +220,13 @@ def test_disputes_are_answered_on_full_disk(
 def test_known_dispute_is_answered_despite_failures(
     live: DisputeWorld, node: Node, unit: Delivered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuses(*_: Any) -> None:
-        raise Unreachable("chain-unreachable", "no logs today")
-
     opened = live.dispute(FIRST, unit)
     watch = live.watch_of(node)
     monkeypatch.setattr(watch, "_respond_to_all", lambda _: False)
     watch.watch()
     monkeypatch.undo()
     (Workspace(live.directory / node.address).disputes / "torn.json").write_text('{"dispute')
-    monkeypatch.setattr(watch.chain, "opened", refuses)
+    monkeypatch.setattr(watch.chain, "opened", raising(Unreachable("chain-unreachable", "no logs today")))
     with pytest.raises(Unreachable):
         watch.watch()
     assert live.state(opened).phase is DisputePhase.STEP
@@ -344,8 +338,7 @@ def test_decided_unit_is_disputable_only_within_its_period(
     """An operator may settle late, or wait until the dispute period is over."""
     place = f"{unit.unit.jobId}:{unit.unit.round}:{unit.unit.slot}"
     cli.be(FIRST.key)
-    with live.database.transaction() as session:
-        session.query(Unit).filter(Unit.job_id == unit.unit.jobId).update({"status": "verified"})
+    live.call(lambda session: session.query(Unit).filter(Unit.job_id == unit.unit.jobId).update({"status": "verified"}))
     live.transact(OTHER, "ZenToken", "transfer", FIRST.address, TERMS.bond_wei)
     opened = cli.json("dispute", "open", place, "--no-replay")
     assert (opened["unit_id"], opened["provider"]) == (unit.unit_id, node.address)
@@ -359,8 +352,7 @@ def test_public_unit_data_needs_no_account(live: DisputeWorld, unit: Delivered, 
     record = f"/v1/jobs/{unit.unit.jobId}/units/{unit.unit.round}/{unit.unit.slot}"
     assert api.get(record).status_code == 404  # not public before the unit is decided
     assert api.get(f"/v1/commitments/{unit.unit_id}").json()["trace"] is None
-    with live.database.transaction() as session:
-        session.query(Unit).filter(Unit.job_id == unit.unit.jobId).update({"status": "verified"})
+    live.call(lambda session: session.query(Unit).filter(Unit.job_id == unit.unit.jobId).update({"status": "verified"}))
     assert len(api.get(f"/v1/commitments/{unit.unit_id}").json()["trace"]) == 5
     (record_unit,) = api.get(record).json()["record"]["units"]
     assert record_unit["commitment_signature"] == unit.signature

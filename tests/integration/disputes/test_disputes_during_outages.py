@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from fastapi import FastAPI
 from kit.chain.deployed_chain import wallet
 from kit.disputes.dispute_fixtures import Delivered, DisputeWorld, honest_node, unit_of_the_node  # noqa: F401  (fixtures)
 from kit.engines.disks import fill_disk
+from kit.errors import raising
 from kit.verification.live_fixtures import LiveMaker, Node
 from kit.waiting import wait_until
 from redis import Redis
@@ -39,31 +38,20 @@ def live(live_of: LiveMaker, redis_url: str) -> DisputeWorld:
 
 @pytest.mark.parametrize("is_away", [False, True])
 def test_running_node_watches_disputes_during_outage(
-    live: DisputeWorld,
-    node: Node,
-    unit: Delivered,
-    server: tuple[FastAPI, str],
-    app: FastAPI,
-    monkeypatch: pytest.MonkeyPatch,
-    is_away: bool,
+    live: DisputeWorld, node: Node, unit: Delivered, monkeypatch: pytest.MonkeyPatch, is_away: bool
 ) -> None:
-    def silent(*_: Any) -> None:
-        raise Unreachable("market-unreachable", "no answer")
-
     if is_away:  # since it joined
         monkeypatch.setattr(Market, "acquire_wallet", lambda *_: None)
-        monkeypatch.setattr(Market, "heartbeat", silent)
+        monkeypatch.setattr(Market, "heartbeat", raising(Unreachable("market-unreachable", "no answer")))
     opened = live.dispute(FIRST, unit)
-    with running(live, node, server[1]):
+    with running(live, node, live.api_url):
         await_answer(live, opened)
 
 
-def test_node_started_during_outage_answers_disputes(
-    live: DisputeWorld, node: Node, unit: Delivered, server: tuple[FastAPI, str], app: FastAPI
-) -> None:
+def test_node_started_during_outage_answers_disputes(live: DisputeWorld, node: Node, unit: Delivered) -> None:
     network = live.directory / node.address / "network.json"
     network.unlink(missing_ok=True)  # of another test's contracts
-    with running(live, node, server[1]):
+    with running(live, node, live.api_url):
         wait_until(network.exists)
     opened = live.dispute(FIRST, unit)
     assert live.state(opened).phase is DisputePhase.TRACE
@@ -72,18 +60,18 @@ def test_node_started_during_outage_answers_disputes(
 
 
 def test_node_started_on_full_disk_answers_disputes(
-    live: DisputeWorld, node: Node, unit: Delivered, tiny_disk: Path, server: tuple[FastAPI, str], app: FastAPI
+    live: DisputeWorld, node: Node, unit: Delivered, tiny_disk: Path
 ) -> None:
     """SQLite reports a full disk otherwise than the file system does."""
     shutil.copytree(live.directory / node.address, tiny_disk, dirs_exist_ok=True)
-    with running(live, node, server[1], tiny_disk):
+    with running(live, node, live.api_url, tiny_disk):
         wait_until((tiny_disk / "network.json").exists)
     opened = live.dispute(FIRST, unit)
     states = tiny_disk / "units" / unit.unit.jobId / "99-0"
     states.mkdir()
     (states / "state").write_bytes(bytes(MIN_FREE_BYTES + (8 << 20)))
     fill_disk(tiny_disk / "full")
-    with running(live, node, server[1], tiny_disk) as agent:
+    with running(live, node, live.api_url, tiny_disk) as agent:
         await_answer(live, opened)
         assert agent._last_status == ("", ""), "it takes no work"
         os.utime(states, (0, 0))  # and once something is old enough to go, there is room for work

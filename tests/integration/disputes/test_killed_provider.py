@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from fastapi import FastAPI
 from kit.chain.deployed_chain import Wallet, wallet
 from kit.disputes.dispute_fixtures import TERMS, ZEN, Delivered, DisputeWorld, world_of_disputes  # noqa: F401  (fixtures)
 from kit.engines.watchdog import watch
@@ -21,7 +20,6 @@ from kit.waiting import wait_until
 
 from zoo_compute.chain.disputes import DisputePhase, Opened
 from zoo_compute.node.disk.workspace import Workspace
-from zoo_compute.node.execution.executor import Executor
 from zoo_compute.node.work.acknowledgements import Journal
 
 pytestmark = pytest.mark.long
@@ -69,18 +67,12 @@ def dispute_of_one_that_runs(live: DisputeWorld, process: "subprocess.Popen[byte
 
 @pytest.mark.parametrize(("account", "is_answer_lost"), [(wallet(40), True), (wallet(41), False)])
 def test_killed_provider_answers_after_restart_and_challenger_pays(
-    live: DisputeWorld,
-    executor: Executor,
-    server: tuple[FastAPI, str],
-    app: FastAPI,
-    tmp_path: Path,
-    account: Wallet,
-    is_answer_lost: bool,
+    live: DisputeWorld, tmp_path: Path, account: Wallet, is_answer_lost: bool
 ) -> None:
     anvil, log = live.deployed.anvil, tmp_path / "node.log"
     anvil.rpc("anvil_impersonateAccount", account.address)
     anvil.rpc("anvil_setBalance", account.address, hex(ZEN))
-    node = live.provider_node(account, executor)
+    node = live.provider_node(account)
     unit, directory = live.delivered(node), live.directory / node.address
     journal = Journal(Workspace(directory).acknowledgements)
     assert journal.all()
@@ -88,7 +80,7 @@ def test_killed_provider_answers_after_restart_and_challenger_pays(
         journal.drop(promise)
     sent = live.sent_by(node)
     try:
-        with running(directory, server[1], node.key, log) as first:
+        with running(directory, live.api_url, node.key, log) as first:
             until(Workspace(directory).network.exists, first, log)  # it has joined, and watches the chain
             opened = dispute_of_one_that_runs(live, first, unit)
             until(lambda: live.waiting(node), first, log)
@@ -105,7 +97,7 @@ def test_killed_provider_answers_after_restart_and_challenger_pays(
 
     anvil.rpc("evm_increaseTime", TERMS.turn_seconds // 2)
     anvil.mine()
-    with running(directory, server[1], node.key, log) as second:
+    with running(directory, live.api_url, node.key, log) as second:
         until(lambda: live.state(opened).phase is DisputePhase.STEP, second, log)
         live.pass_turn()  # its challenger has no step to name
         until(lambda: live.state(opened).phase is DisputePhase.CHALLENGER_LOST, second, log)

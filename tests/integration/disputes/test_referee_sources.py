@@ -23,7 +23,6 @@ from zoo_compute.chain.settlements import ChainReader
 from zoo_compute.chain.wallet import Wallet as NodeWallet
 from zoo_compute.node.disk.workspace import Workspace
 from zoo_compute.node.disputes.referee import Verdicts
-from zoo_compute.node.execution.executor import Executor
 from zoo_compute.node.market.calls import Disputed, Market
 from zoo_compute.node.work.uploads import upload_disputed
 
@@ -35,10 +34,8 @@ MOST_BLOCKS = 50
 
 
 @pytest.mark.long
-def test_referee_needs_no_long_or_early_log_ranges(
-    live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor
-) -> None:
-    live.referees(executor)
+def test_referee_needs_no_long_or_early_log_ranges(live: RefereeWorld, honest: Node, unit: Delivered) -> None:
+    live.referees()
     opened = live.named(FIRST, unit, honest, 2)
     live.keep()
     live.settle(unit)
@@ -66,9 +63,9 @@ def test_referee_needs_no_long_or_early_log_ranges(
 
 
 def test_honest_unit_wins_without_served_state(
-    live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor, caplog: pytest.LogCaptureFixture
+    live: RefereeWorld, honest: Node, unit: Delivered, caplog: pytest.LogCaptureFixture
 ) -> None:
-    referees = live.referees(executor)
+    referees = live.referees()
     opened = live.named(FIRST, unit, honest, 2)
     assert live.judged(opened, referees) is DisputePhase.JUDGING
     assert "waiting_for_data" in caplog.text
@@ -77,8 +74,8 @@ def test_honest_unit_wins_without_served_state(
 
 
 @pytest.mark.long
-def test_dishonest_provider_withholding_its_state_loses(live: RefereeWorld, cheat: Node, executor: Executor) -> None:
-    unit, referees = live.delivered(cheat), live.referees(executor)
+def test_dishonest_provider_withholding_its_state_loses(live: RefereeWorld, cheat: Node) -> None:
+    unit, referees = live.delivered(cheat), live.referees()
     opened = live.named(FIRST, unit, cheat, 2)
     assert live.judged(opened, referees) is DisputePhase.JUDGING
     live.pass_patience()
@@ -92,12 +89,10 @@ def test_dishonest_provider_withholding_its_state_loses(live: RefereeWorld, chea
 
 
 @pytest.mark.long
-def test_provider_withholding_start_state_loses(
-    live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor
-) -> None:
+def test_provider_withholding_start_state_loses(live: RefereeWorld, honest: Node, unit: Delivered) -> None:
     with live.database.transaction() as session:
         session.query(Unit).filter(Unit.provider == honest.address).update({"start_slot_state_cid": CID})
-    referees = live.referees(executor)
+    referees = live.referees()
     opened = live.named(FIRST, unit, honest, 2)
     assert live.judged(opened, referees) is DisputePhase.JUDGING
     live.pass_patience()
@@ -106,12 +101,12 @@ def test_provider_withholding_start_state_loses(
 
 @pytest.mark.long
 def test_settled_unit_is_judged_by_record_during_outage(
-    live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor, caplog: pytest.LogCaptureFixture
+    live: RefereeWorld, honest: Node, unit: Delivered, caplog: pytest.LogCaptureFixture
 ) -> None:
-    live.referees(executor)
+    live.referees()
     opened = live.named(FIRST, unit, honest, 2)
     live.keep()
-    alone = [live.referee(account, executor, url=NOWHERE, owner=OWNER) for account in REFEREES]
+    alone = [live.referee(account, url=NOWHERE, owner=OWNER) for account in REFEREES]
     for referee in alone:
         referee.watch()
     assert "market_unreachable" in caplog.text
@@ -132,10 +127,10 @@ def test_settled_unit_is_judged_by_record_during_outage(
 
 @pytest.mark.long
 def test_missing_states_are_recomputed(
-    live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor, caplog: pytest.LogCaptureFixture
+    live: RefereeWorld, honest: Node, unit: Delivered, caplog: pytest.LogCaptureFixture
 ) -> None:
     Workspace(live.directory / honest.address).tidy(keep_hours=0)
-    referees = live.referees(executor)
+    referees = live.referees()
     opened = live.named(FIRST, unit, honest, 3)
     live.discloser(honest).watch()
     assert "unit_retrained" in caplog.text
@@ -144,7 +139,7 @@ def test_missing_states_are_recomputed(
 
 @pytest.mark.long
 def test_state_may_exceed_account_upload_limit(
-    live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor, server: tuple[FastAPI, str]
+    live: RefereeWorld, honest: Node, unit: Delivered, server: tuple[FastAPI, str]
 ) -> None:
     server[0].state.services.settings.max_blob_bytes = 1_000
     opened = live.named(FIRST, unit, honest, 2)
@@ -156,9 +151,9 @@ def test_state_may_exceed_account_upload_limit(
 
 @pytest.mark.long
 def test_revealed_states_upload_in_pieces_and_stay(
-    live: RefereeWorld, honest: Node, executor: Executor, monkeypatch: pytest.MonkeyPatch
+    live: RefereeWorld, honest: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    referees = live.referees(executor)
+    referees = live.referees()
     unit = live.delivered(honest, seed=7_000_001)  # storage has the states of other seeds
     opened = live.named(FIRST, unit, honest, 2)
     discloser, sent = live.discloser(honest), []

@@ -9,7 +9,6 @@ from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI
 from kit.api.clients import Cli
 from kit.chain.deployed_chain import OTHER, wallet
 from kit.disputes.dispute_fixtures import TERMS, ZEN, Delivered
@@ -34,10 +33,8 @@ OWNER = "Zoo Labs"
 
 
 @pytest.mark.parametrize("step", [0, *(pytest.param(step, marks=pytest.mark.long) for step in (2, 3))])
-def test_honest_unit_wins_and_challenger_pays(
-    live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor, step: int
-) -> None:
-    referees = live.referees(executor)
+def test_honest_unit_wins_and_challenger_pays(live: RefereeWorld, honest: Node, unit: Delivered, step: int) -> None:
+    referees = live.referees()
     opened = live.named(FIRST, unit, honest, step)
     live.discloser(honest).watch()
     assert (live.row(opened).state_cid is not None) == (step > 0)
@@ -52,10 +49,8 @@ def test_honest_unit_wins_and_challenger_pays(
 
 
 @pytest.mark.long
-def test_held_payout_is_restored_after_dispute_period(
-    live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor
-) -> None:
-    referees = live.referees(executor)
+def test_held_payout_is_restored_after_dispute_period(live: RefereeWorld, honest: Node, unit: Delivered) -> None:
+    referees = live.referees()
     opened = live.named(FIRST, unit, honest, 1)
     withheld = live.withhold(unit)
     assert withheld > 0
@@ -70,8 +65,8 @@ def test_held_payout_is_restored_after_dispute_period(
     assert live.calls("restore") == ["final"]
 
 
-def test_any_challenger_wins_against_dishonest_provider(live: RefereeWorld, cheat: Node, executor: Executor) -> None:
-    unit, referees = live.delivered(cheat), live.referees(executor)
+def test_any_challenger_wins_against_dishonest_provider(live: RefereeWorld, cheat: Node) -> None:
+    unit, referees = live.delivered(cheat), live.referees()
     opened = live.named(FIRST, unit, cheat, 1)
     live.discloser(cheat).watch()  # it serves the state that it went on from: the step from there is false all the same
     assert live.judged(opened, referees) is DisputePhase.PROVIDER_LOST
@@ -83,11 +78,11 @@ def test_any_challenger_wins_against_dishonest_provider(live: RefereeWorld, chea
 
 @pytest.mark.long
 def test_referee_signs_nothing_for_provider_of_same_owner(
-    live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor, caplog: pytest.LogCaptureFixture
+    live: RefereeWorld, honest: Node, unit: Delivered, caplog: pytest.LogCaptureFixture
 ) -> None:
-    others = live.referees(executor)
+    others = live.referees()
     live.declare_owner(honest.address, OWNER)
-    own = [live.referee(account, executor, owner=OWNER) for account in REFEREES]
+    own = [live.referee(account, owner=OWNER) for account in REFEREES]
     opened = live.named(FIRST, unit, honest, 2)
     live.discloser(honest).watch()
     assert live.judged(opened, own) is DisputePhase.JUDGING
@@ -97,28 +92,23 @@ def test_referee_signs_nothing_for_provider_of_same_owner(
 
 
 @pytest.mark.long
-def test_provider_naming_referee_owner_still_loses(live: RefereeWorld, cheat: Node, executor: Executor) -> None:
-    unit, _ = live.delivered(cheat), live.referees(executor)
+def test_provider_naming_referee_owner_still_loses(live: RefereeWorld, cheat: Node) -> None:
+    unit, _ = live.delivered(cheat), live.referees()
     live.declare_owner(cheat.address, OWNER)
     opened = live.named(FIRST, unit, cheat, 1)
     live.discloser(cheat).watch()
-    assert (
-        live.judged(opened, [live.referee(one, executor, owner=OWNER) for one in REFEREES])
-        is DisputePhase.PROVIDER_LOST
-    )
+    assert live.judged(opened, [live.referee(one, owner=OWNER) for one in REFEREES]) is DisputePhase.PROVIDER_LOST
 
 
 @pytest.mark.long
-def test_crashed_referee_signs_same_verdict_again(
-    live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor
-) -> None:
-    live.referees(executor)
+def test_crashed_referee_signs_same_verdict_again(live: RefereeWorld, honest: Node, unit: Delivered) -> None:
+    live.referees()
     opened = live.named(FIRST, unit, honest, 2)
     live.discloser(honest).watch()
     live.keep()
     committee = live.chain_of(OTHER).committee(opened.dispute_id)
     member = next(account for account in REFEREES if account.address in committee)
-    before = live.referee(member, executor, url=NOWHERE)
+    before = live.referee(member, url=NOWHERE)
     with pytest.MonkeyPatch.context() as patch:  # the market answers during the verdict, and then no more
         patch.setattr(before._sources.market, "dispute", live.market(member).dispute)
         before.watch()
@@ -127,7 +117,7 @@ def test_crashed_referee_signs_same_verdict_again(
     assert (signed.provider_correct, signed.delivered) == (True, False)
 
     class Other(Executor):
-        environment_class = executor.environment_class  # type: ignore[assignment]
+        environment_class = live.executor.environment_class  # type: ignore[assignment]
 
         def __init__(self) -> None:
             pass
@@ -149,8 +139,8 @@ def test_crashed_referee_signs_same_verdict_again(
 
 
 @pytest.mark.long
-def test_expired_draw_is_repeated(live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor) -> None:
-    referees = live.referees(executor)
+def test_expired_draw_is_repeated(live: RefereeWorld, honest: Node, unit: Delivered) -> None:
+    referees = live.referees()
     opened = live.dispute(FIRST, unit)
     live.watch_of(honest).watch()
     live.chain_of(FIRST).name_step(opened.dispute_id, 1)
@@ -164,10 +154,8 @@ def test_expired_draw_is_repeated(live: RefereeWorld, honest: Node, unit: Delive
 
 
 @pytest.mark.long
-def test_concurrent_disputes_end_independently(
-    live: RefereeWorld, honest: Node, cheat: Node, unit: Delivered, executor: Executor
-) -> None:
-    referees = live.referees(executor)
+def test_concurrent_disputes_end_independently(live: RefereeWorld, honest: Node, cheat: Node, unit: Delivered) -> None:
+    referees = live.referees()
     false = live.delivered(cheat)
     opened = [live.named(FIRST, unit, honest, 2), live.named(FIRST, false, cheat, 0), live.dispute(SECOND, false)]
     live.discloser(honest).watch()
@@ -182,10 +170,10 @@ def test_concurrent_disputes_end_independently(
 
 @pytest.mark.long
 def test_referees_of_other_class_abstain_without_penalty(
-    live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor, caplog: pytest.LogCaptureFixture
+    live: RefereeWorld, honest: Node, unit: Delivered, caplog: pytest.LogCaptureFixture
 ) -> None:
-    live.referees(executor)
-    others = [live.referee(account, executor, environment="0x" + "99" * 32) for account in REFEREES]
+    live.referees()
+    others = [live.referee(account, environment="0x" + "99" * 32) for account in REFEREES]
     opened = live.named(FIRST, unit, honest, 2)
     for _ in range(TERMS.draws):
         assert live.judged(opened, others) is DisputePhase.JUDGING
@@ -214,9 +202,9 @@ def test_missed_response_deadline_is_enforced(
 
 
 def test_cli_draws_submits_verdicts_and_restores_payout(
-    live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor, cli: Cli, tmp_path: Path
+    live: RefereeWorld, honest: Node, unit: Delivered, cli: Cli, tmp_path: Path
 ) -> None:
-    referees = live.referees(executor)
+    referees = live.referees()
     opened = live.dispute(FIRST, unit)
     live.withhold(unit)
     live.watch_of(honest).watch()
@@ -254,10 +242,8 @@ def test_cli_draws_submits_verdicts_and_restores_payout(
     assert live.withheld_of(unit) == 0
 
 
-def test_verdict_is_accepted_by_signature_only(
-    live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor
-) -> None:
-    live.referees(executor)
+def test_verdict_is_accepted_by_signature_only(live: RefereeWorld, honest: Node, unit: Delivered) -> None:
+    live.referees()
     opened = live.named(FIRST, unit, honest, 2)
     member = next(a for a in REFEREES if a.address in live.chain_of(OTHER).committee(opened.dispute_id))
     market = live.market(SECOND)
@@ -289,23 +275,19 @@ def test_verdict_is_accepted_by_signature_only(
 
 
 @pytest.mark.long
-def test_running_nodes_reveal_and_judge_automatically(
-    live: RefereeWorld, honest: Node, unit: Delivered, executor: Executor, server: tuple[FastAPI, str]
-) -> None:
+def test_running_nodes_reveal_and_judge_automatically(live: RefereeWorld, honest: Node, unit: Delivered) -> None:
     live.enlist()
     kept = SimpleNamespace(
-        environment_class=executor.environment_class,
+        environment_class=live.executor.environment_class,
         last_class="",
         start=lambda: None,
         close=lambda: None,
-        run=executor.run,
+        run=live.executor.run,
     )
-    configs = [NodeConfig(server[1], "provider", live.directory / honest.address, "node", profile="cpu-avx2-1")]
+    configs = [NodeConfig(live.api_url, "provider", live.directory / honest.address, "node", profile="cpu-avx2-1")]
     configs += [
-        NodeConfig(
-            server[1], "verifier", live.directory / account.address, account.address[:8], gateways=(live.gateway,)
-        )
-        for account in REFEREES
+        NodeConfig(live.api_url, "verifier", live.directory / one.address, one.address[:8], gateways=(live.gateway,))
+        for one in REFEREES
     ]
     wallets = [honest.worker.wallet, *(NodeWallet(account.key) for account in REFEREES)]
     agents = [NodeAgent(*pair, lambda *_: kept) for pair in zip(configs, wallets, strict=True)]  # type: ignore[arg-type,return-value]
@@ -313,7 +295,7 @@ def test_running_nodes_reveal_and_judge_automatically(
     for thread in threads:
         thread.start()
     try:
-        listed = live.referee(REFEREES[0], executor).chain
+        listed = live.referee(REFEREES[0]).chain
         wait_for(lambda: listed._disputes.functions.refereeCount().call() == len(REFEREES))
         opened = live.dispute(FIRST, unit)
         wait_for(lambda: live.state(opened).phase is DisputePhase.STEP)

@@ -16,7 +16,6 @@ from worker.chain_handlers import INTENT_HANDLERS
 from zoo_compute.base.errors import ApiError, ExitCode
 from zoo_compute.chain.disputes import DisputePhase, Opened
 from zoo_compute.node.disputes.referee import Referee
-from zoo_compute.node.execution.executor import Executor
 
 STAKE = 1_000 * ZEN
 FIRST = wallet(8)
@@ -29,32 +28,31 @@ def listed(live: RefereeWorld) -> set[str]:
     return {account.address for account in REFEREES if contract.listedUntil(account.address).call() >= now}
 
 
-def disputed(live: RefereeWorld, cheat: Node) -> Opened:
+def disputed(live: RefereeWorld, cheat: Node) -> tuple[list[Referee], Opened]:
+    """Enlist referees and bring a dispute before them."""
+    referees = live.referees()
     opened = live.named(FIRST, live.delivered(cheat), cheat, 0)
     live.discloser(cheat).watch()
     live.keep()
     assert live.state(opened).phase is DisputePhase.JUDGING
-    return opened
+    return referees, opened
 
 
 def committee(live: RefereeWorld, opened: Opened) -> list[str]:
     return live.chain_of(OTHER).committee(opened.dispute_id)
 
 
-def of(live: RefereeWorld, address: str, executor: Executor, url: str | None = None) -> Referee:
+def of(live: RefereeWorld, address: str, url: str | None = None) -> Referee:
     (account,) = [account for account in REFEREES if account.address == address]
-    return live.referee(account, executor, url=url)
+    return live.referee(account, url=url)
 
 
 def all_referees() -> set[str]:
     return {account.address for account in REFEREES}
 
 
-def test_unresponsive_committee_is_replaced_and_dispute_upheld(
-    live: RefereeWorld, cheat: Node, executor: Executor
-) -> None:
-    referees = live.referees(executor)
-    opened = disputed(live, cheat)
+def test_unresponsive_committee_is_replaced_and_dispute_upheld(live: RefereeWorld, cheat: Node) -> None:
+    referees, opened = disputed(live, cheat)
     silent = set(committee(live, opened))
     live.pass_time(TERMS.verdict_seconds + 1)
     live.keep()
@@ -73,9 +71,8 @@ def test_unresponsive_committee_is_replaced_and_dispute_upheld(
 
 
 @pytest.mark.long
-def test_delisted_referee_loses_place_when_not_running(live: RefereeWorld, cheat: Node, executor: Executor) -> None:
-    live.referees(executor)
-    opened = disputed(live, cheat)
+def test_delisted_referee_loses_place_when_not_running(live: RefereeWorld, cheat: Node) -> None:
+    _, opened = disputed(live, cheat)
     silent = set(committee(live, opened))
     live.pass_time(TERMS.verdict_seconds + 1)
     live.keep()
@@ -91,13 +88,10 @@ def test_delisted_referee_loses_place_when_not_running(live: RefereeWorld, cheat
 
 
 @pytest.mark.long
-def test_watcher_submits_incomplete_quorum_to_keep_signer_listed(
-    live: RefereeWorld, cheat: Node, executor: Executor
-) -> None:
-    live.referees(executor)
-    opened = disputed(live, cheat)
+def test_watcher_submits_incomplete_quorum_to_keep_signer_listed(live: RefereeWorld, cheat: Node) -> None:
+    _, opened = disputed(live, cheat)
     signer, *silent = committee(live, opened)
-    of(live, signer, executor).watch()
+    of(live, signer).watch()
     live.keep()
     assert live.calls("submitVerdict") == []  # there is time for the others
     live.pass_time(LATE)
@@ -114,11 +108,10 @@ def test_watcher_submits_incomplete_quorum_to_keep_signer_listed(
 
 @pytest.mark.long
 def test_nodes_submit_deciding_signatures_during_outage(
-    live: RefereeWorld, cheat: Node, executor: Executor, monkeypatch: pytest.MonkeyPatch
+    live: RefereeWorld, cheat: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    live.referees(executor)
-    opened = disputed(live, cheat)
-    quorum = [of(live, address, executor, NOWHERE) for address in committee(live, opened)[: TERMS.quorum]]
+    _, opened = disputed(live, cheat)
+    quorum = [of(live, address, NOWHERE) for address in committee(live, opened)[: TERMS.quorum]]
 
     def known_dispute(dispute_id: str) -> dict[str, Any]:  # answer as the market did before its outage
         found: dict[str, Any] = live.market(FIRST).dispute(dispute_id)
@@ -141,11 +134,8 @@ def test_nodes_submit_deciding_signatures_during_outage(
 
 
 @pytest.mark.long
-def test_all_unresponsive_committees_return_bond_without_penalty(
-    live: RefereeWorld, cheat: Node, executor: Executor, cli: Cli
-) -> None:
-    live.referees(executor)
-    opened = disputed(live, cheat)
+def test_all_unresponsive_committees_return_bond_without_penalty(live: RefereeWorld, cheat: Node, cli: Cli) -> None:
+    _, opened = disputed(live, cheat)
     for _ in range(TERMS.draws):
         live.pass_time(TERMS.verdict_seconds + 1)
         live.keep()
@@ -159,11 +149,8 @@ def test_all_unresponsive_committees_return_bond_without_penalty(
     assert (shown["turn"], shown["reason"], shown["draw"]) == ("undecided", "no_quorum", TERMS.draws - 1)
 
 
-def test_dispute_without_referees_ends_at_once_with_reason(
-    live: RefereeWorld, cheat: Node, executor: Executor, cli: Cli
-) -> None:
-    live.referees(executor)
-    opened = disputed(live, cheat)
+def test_dispute_without_referees_ends_at_once_with_reason(live: RefereeWorld, cheat: Node, cli: Cli) -> None:
+    _, opened = disputed(live, cheat)
     for account in REFEREES:
         live.transact(account, "Disputes", "resign")
     live.pass_time(TERMS.verdict_seconds + 1)
@@ -178,11 +165,10 @@ def test_dispute_without_referees_ends_at_once_with_reason(
 @pytest.mark.long
 @pytest.mark.parametrize("is_sent", [False, True])
 def test_market_killed_before_redraw_resumes(
-    live: RefereeWorld, cheat: Node, executor: Executor, monkeypatch: pytest.MonkeyPatch, is_sent: bool
+    live: RefereeWorld, cheat: Node, monkeypatch: pytest.MonkeyPatch, is_sent: bool
 ) -> None:
     """The process ends just before or after a call leaves, without a record of it."""
-    referees = live.referees(executor)
-    opened = disputed(live, cheat)
+    referees, opened = disputed(live, cheat)
     live.pass_time(TERMS.verdict_seconds + 1)
     killed = kill_at_transactions(monkeypatch, is_sent)
     for _ in range(12):
@@ -202,11 +188,10 @@ def test_market_killed_before_redraw_resumes(
 
 
 @pytest.mark.long
-def test_cli_submits_votes_and_redraws_committee(live: RefereeWorld, cheat: Node, executor: Executor, cli: Cli) -> None:
-    live.referees(executor)
-    opened = disputed(live, cheat)
+def test_cli_submits_votes_and_redraws_committee(live: RefereeWorld, cheat: Node, cli: Cli) -> None:
+    _, opened = disputed(live, cheat)
     signer, *silent = committee(live, opened)
-    of(live, signer, executor).watch()
+    of(live, signer).watch()
     cli.be(OTHER.key)
     assert "--partial" in cli("dispute", "submit", opened.dispute_id, code=ExitCode.FAILED)
     kept = cli.json("dispute", "submit", opened.dispute_id, "--partial")
@@ -222,13 +207,10 @@ def test_cli_submits_votes_and_redraws_committee(live: RefereeWorld, cheat: Node
 
 
 @pytest.mark.long
-def test_signature_for_first_committee_is_invalid_for_second(
-    live: RefereeWorld, cheat: Node, executor: Executor
-) -> None:
-    live.referees(executor)
-    opened = disputed(live, cheat)
+def test_signature_for_first_committee_is_invalid_for_second(live: RefereeWorld, cheat: Node) -> None:
+    _, opened = disputed(live, cheat)
     signer = committee(live, opened)[0]
-    of(live, signer, executor).watch()
+    of(live, signer).watch()
     (given,) = live.market(FIRST)._connection.get(f"/v1/disputes/{opened.dispute_id}/verdicts")
     live.pass_time(LATE)
     live.keep()

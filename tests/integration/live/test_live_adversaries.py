@@ -57,20 +57,16 @@ IN_EVERY_RUN = ("skip-step", WITHHOLD)
 @pytest.mark.parametrize(
     "kind", [kind if kind in IN_EVERY_RUN else pytest.param(kind, marks=pytest.mark.long) for kind in KINDS]
 )
-def test_dishonest_provider_alone_loses_stake_and_pay(
-    live: LiveWorld, executor: Executor, tmp_path: Path, kind: str
-) -> None:
+def test_dishonest_provider_alone_loses_stake_and_pay(live: LiveWorld, tmp_path: Path, kind: str) -> None:
     with executors(tmp_path, executor_of(kind)) as (cheating,):
-        honest = live.provider_node(HONEST_ACCOUNT, executor)
+        honest = live.provider_node(HONEST_ACCOUNT)
         cheat = live.provider_node(CHEAT_ACCOUNT, cheating)
-        verifiers = [live.verifier_node(executor) for _ in range(2)]
+        verifiers = [live.verifier_node() for _ in range(2)]
         providers = [honest, cheat]
-        job_id = live.live_job(providers)
         if kind == "stale":  # it repeats an earlier unit
+            live.live_job(providers)
             live.work_off(cheat, LeaseKind.TRAIN)
-            job_id = live.live_job(providers)
-        for node in providers:
-            live.work_off(node, LeaseKind.TRAIN)
+        job_id = live.train(*providers)
         if kind in OFFENCES:
             be_asked(live, cheat, honest, kind)
             unshown = [sample for sample in live.samples() if sample.status == "drawn"]
@@ -104,22 +100,19 @@ def unit_of(live: VerificationWorld, job_id: str, node: Node):  # type: ignore[n
 def _check_what_is_shown(live: LiveWorld, job_id: str, node: Node) -> None:
     unit = unit_of(live, job_id, node)
     leaf = to_hex(unit_leaf(job_id, unit.round, unit.slot, node.address, unit.trace_root, unit.payload_hash))
-    with live.database.transaction() as session:
-        shown = inclusion.inclusion(session, leaf)
+    shown = live.call(inclusion.inclusion, leaf)
     assert shown is not None
     assert shown.trace == unit.leaves
     served = {sample.segment: sample.state_cid for sample in live.samples() if sample.unit_id == unit.id}
     assert shown.states == {segment: cid for segment, cid in served.items() if cid is not None}
 
 
-def test_undecided_trace_is_not_public(live: LiveWorld, executor: Executor) -> None:
-    node = live.provider_node(HONEST_ACCOUNT, executor)
-    job_id = live.live_job([node])
-    live.work_off(node, LeaseKind.TRAIN)
+def test_undecided_trace_is_not_public(live: LiveWorld) -> None:
+    node = live.provider_node(HONEST_ACCOUNT)
+    job_id = live.train(node)
     unit = unit_of(live, job_id, node)
     leaf = to_hex(unit_leaf(job_id, unit.round, unit.slot, node.address, unit.trace_root, unit.payload_hash))
-    with live.database.transaction() as session:
-        shown = inclusion.inclusion(session, leaf)
+    shown = live.call(inclusion.inclusion, leaf)
     assert shown is not None
     assert (shown.trace, shown.states) == (None, {})
 
@@ -130,14 +123,13 @@ class _GuessingExecutor(Executor):
 
 
 @pytest.mark.long
-def test_echoing_verifier_is_overruled_and_unpaid(live: LiveWorld, executor: Executor, tmp_path: Path) -> None:
+def test_echoing_verifier_is_overruled_and_unpaid(live: LiveWorld, tmp_path: Path) -> None:
     with executors(tmp_path, _GuessingExecutor) as (lazy,):
-        provider = live.provider_node(HONEST_ACCOUNT, executor)
+        provider = live.provider_node(HONEST_ACCOUNT)
         echo = live.verifier_node(lazy)
-        verifiers = [echo, *(live.verifier_node(executor) for _ in range(2))]
+        verifiers = [echo, *(live.verifier_node() for _ in range(2))]
         for _ in range(6):  # until it was sampled at least once
-            job_id = live.live_job([provider])
-            live.work_off(provider, LeaseKind.TRAIN)
+            job_id = live.train(provider)
             live.decide(job_id, [provider], verifiers)
             if any(replay.verifier == echo.address for replay in live.replays()):
                 break
@@ -158,17 +150,14 @@ def test_echoing_verifier_is_overruled_and_unpaid(live: LiveWorld, executor: Exe
 
 
 @pytest.mark.long
-def test_echoing_verifier_is_slashed_on_chain_after_warning(
-    live: LiveWorld, executor: Executor, tmp_path: Path
-) -> None:
+def test_echoing_verifier_is_slashed_on_chain_after_warning(live: LiveWorld, tmp_path: Path) -> None:
     with executors(tmp_path, _GuessingExecutor) as (lazy,):
-        provider = live.provider_node(HONEST_ACCOUNT, executor)
+        provider = live.provider_node(HONEST_ACCOUNT)
         echo = live.staked_verifier_node(CHEAT_ACCOUNT, lazy)
         live.change(Provider, echo.address, warned_at=utc_now() - timedelta(days=31))
-        verifiers = [echo, *(live.verifier_node(executor) for _ in range(2))]
+        verifiers = [echo, *(live.verifier_node() for _ in range(2))]
         for _ in range(6):  # until it was sampled at least once
-            job_id = live.live_job([provider])
-            live.work_off(provider, LeaseKind.TRAIN)
+            job_id = live.train(provider)
             live.decide(job_id, [provider], verifiers)
             if live.slashes():
                 break

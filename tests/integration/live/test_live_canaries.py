@@ -54,8 +54,7 @@ def by_kind(live: LiveWorld, verifier: str) -> tuple[set[str], set[str]]:
 
 
 def train_and_tell(live: LiveWorld, provider: Node) -> str:
-    job_id = live.live_job([provider])
-    live.work_off(provider, LeaseKind.TRAIN)
+    job_id = live.train(provider)
     for unit in live.units(job_id, provider=provider.address):
         _EchoExecutor.leaves_of[job_id, unit.round, unit.slot] = list(unit.leaves or [])
     return job_id
@@ -80,17 +79,16 @@ def check_slash(live: LiveWorld, echo: Node, provider: Node, honest: list[Node])
     assert (views.stake_of(echo.address), views.stake_of(provider.address)) == (400 * ZEN, 1_000 * ZEN)
     assert {live.provider(node.address).status for node in [provider, *honest]} == {"active"}
     assert {unit.status for unit in live.units(slash.job_id)} <= {"verified"}
-    with live.database.transaction() as session:
-        assert penalties.job_slashes(session, slash.job_id) == []
+    assert live.call(penalties.job_slashes, slash.job_id) == []
     return slash
 
 
 @pytest.mark.long
-def test_canaries_alone_detect_verifier_echoing_provider(live: LiveWorld, executor: Executor, tmp_path: Path) -> None:
+def test_canaries_alone_detect_verifier_echoing_provider(live: LiveWorld, tmp_path: Path) -> None:
     with executors(tmp_path, _EchoExecutor) as (lazy,):
-        provider = live.provider_node(HONEST_ACCOUNT, executor)
+        provider = live.provider_node(HONEST_ACCOUNT)
         echo = live.staked_verifier_node(CHEAT_ACCOUNT, lazy)
-        honest = [live.verifier_node(executor) for _ in range(4)]
+        honest = [live.verifier_node() for _ in range(4)]
         work_until_slashed(live, provider, [echo, *honest])
     of_samples, of_canaries = by_kind(live, echo.address)
     assert of_samples <= {"agreed"}  # the sampled segments alone would never have found it
@@ -100,7 +98,7 @@ def test_canaries_alone_detect_verifier_echoing_provider(live: LiveWorld, execut
         assert by_kind(live, node.address)[1] <= {"disagreed"}  # with a claim that is false
 
     slash = check_slash(live, echo, provider, honest)
-    document, found = replayed_from_evidence(live, executor, slash.evidence_cid, tmp_path)
+    document, found = replayed_from_evidence(live, slash.evidence_cid, tmp_path)
     assert document["kind"] == "zoo-canary/3"
     ends = {replay["verifier"]: replay["end_leaf"] for replay in document["replays"]}
     assert ends.pop(document["verifier"]) == document["claimed_leaf"] != found["end_leaf"]
@@ -114,14 +112,12 @@ def test_canaries_alone_detect_verifier_echoing_provider(live: LiveWorld, execut
 
 
 @pytest.mark.long
-def test_duplicate_replays_detect_verifier_copying_first_segments(
-    live: LiveWorld, executor: Executor, tmp_path: Path
-) -> None:
+def test_duplicate_replays_detect_verifier_copying_first_segments(live: LiveWorld, tmp_path: Path) -> None:
     """First segments start from public files, so they have no canary."""
     with executors(tmp_path, _FirstEchoExecutor) as (lazy,):
-        provider = live.provider_node(HONEST_ACCOUNT, executor)
+        provider = live.provider_node(HONEST_ACCOUNT)
         echo = live.staked_verifier_node(CHEAT_ACCOUNT, lazy)
-        honest = [live.verifier_node(executor) for _ in range(4)]
+        honest = [live.verifier_node() for _ in range(4)]
         job_id = work_until_slashed(live, provider, [echo, *honest])
     of_samples, of_canaries = by_kind(live, echo.address)
     assert "overruled" in of_samples
@@ -131,7 +127,7 @@ def test_duplicate_replays_detect_verifier_copying_first_segments(
 
     slash = check_slash(live, echo, provider, honest)
     assert slash.job_id == job_id
-    document, found = replayed_from_evidence(live, executor, slash.evidence_cid, tmp_path)
+    document, found = replayed_from_evidence(live, slash.evidence_cid, tmp_path)
     assert (document["kind"], document["segment"]) == ("zoo-evidence/5", 0)
     assert {replay["end_leaf"] for replay in document["replays"]} == {found["end_leaf"]}
     digests = {replay["verifier"]: replay["inner_digest"] for replay in document["replays"]}
@@ -141,11 +137,10 @@ def test_duplicate_replays_detect_verifier_copying_first_segments(
 
 
 @pytest.mark.long
-def test_honest_verifiers_pass_all_duplicate_replays(live: LiveWorld, executor: Executor) -> None:
-    provider = live.provider_node(HONEST_ACCOUNT, executor)
-    verifiers = [live.verifier_node(executor) for _ in range(4)]
-    job_id = live.live_job([provider])
-    live.work_off(provider, LeaseKind.TRAIN)
+def test_honest_verifiers_pass_all_duplicate_replays(live: LiveWorld) -> None:
+    provider = live.provider_node(HONEST_ACCOUNT)
+    verifiers = [live.verifier_node() for _ in range(4)]
+    job_id = live.train(provider)
     live.decide(job_id, [provider], verifiers)
     assert [unit.status for unit in live.units(job_id)] == ["verified"]
     first = [replay for replay in live.replays() if replay.sample_id == live.samples()[0].id]
@@ -157,9 +152,7 @@ def test_honest_verifiers_pass_all_duplicate_replays(live: LiveWorld, executor: 
     assert paid == len(live.replays())
 
 
-def replayed_from_evidence(
-    live: LiveWorld, executor: Executor, cid: str, directory: Path
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def replayed_from_evidence(live: LiveWorld, cid: str, directory: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     document = json.loads(live.storage.get(cid, max_bytes=2**20))
     spec, unit = document["spec"], document["unit"]
     manifest = DatasetManifest.from_bytes(live.storage.get(spec["data_config"]["dataset"], max_bytes=2**20))
@@ -185,14 +178,13 @@ def replayed_from_evidence(
         "restored_payload": None,
         "environment": unit["environment_class"],
     }
-    return document, executor.run(task, 60.0)
+    return document, live.executor.run(task, 60.0)
 
 
-def test_canary_resembles_sample_and_delays_its_unit(live: LiveWorld, executor: Executor) -> None:
-    provider = live.provider_node(HONEST_ACCOUNT, executor)
-    verifiers = [live.verifier_node(executor) for _ in range(3)]
-    job_id = live.live_job([provider])
-    live.work_off(provider, LeaseKind.TRAIN)
+def test_canary_resembles_sample_and_delays_its_unit(live: LiveWorld) -> None:
+    provider = live.provider_node(HONEST_ACCOUNT)
+    verifiers = [live.verifier_node() for _ in range(3)]
+    job_id = live.train(provider)
     for _ in range(10):
         live.step()
         live.work_off(provider, LeaseKind.REVEAL)
@@ -203,7 +195,7 @@ def test_canary_resembles_sample_and_delays_its_unit(live: LiveWorld, executor: 
     def leases(session: Any) -> list[tuple[Lease, Replay]]:
         return list(session.execute(select(Lease, Replay).join(Replay, Lease.replay_id == Replay.id)).tuples())
 
-    found = live.rows(leases)
+    found = live.call(leases)
     shapes = {
         (lease.kind, lease.holder != provider.address, tuple(lease.task), lease.unit_id is not None)
         for lease, replay in found
@@ -231,23 +223,21 @@ def test_canary_resembles_sample_and_delays_its_unit(live: LiveWorld, executor: 
             lease.kind = LeaseKind.REPLAY
     live.decide(job_id, [provider], verifiers)
     assert {canary.status for canary in canaries(live)} == {"answered"}
-    with live.database.transaction() as session:
-        assert samples.drawn_segments(session, live.units(job_id)[0].id) == [0, 1, 2, 3]
+    assert live.call(samples.drawn_segments, live.units(job_id)[0].id) == [0, 1, 2, 3]
 
 
 @pytest.mark.long
-def test_provider_is_not_blamed_for_canary_result(live: LiveWorld, executor: Executor) -> None:
-    provider = live.provider_node(HONEST_ACCOUNT, executor)
-    verifiers = [live.verifier(environment=executor.environment_class) for _ in range(3)]
-    job_id = live.live_job([provider])
-    live.work_off(provider, LeaseKind.TRAIN)
+def test_provider_is_not_blamed_for_canary_result(live: LiveWorld) -> None:
+    provider = live.provider_node(HONEST_ACCOUNT)
+    verifiers = [live.verifier(environment=live.executor.environment_class) for _ in range(3)]
+    job_id = live.train(provider)
     leaves = live.units(job_id)[0].leaves or []
     for _ in range(40):
         live.step()
         live.work_off(provider, LeaseKind.REVEAL)
         for verifier in verifiers:
             while (lease := live.pull(verifier, LeaseKind.REPLAY)) is not None:
-                of_sample = live.rows(lambda session, id_=lease.id: _canary_of(session, id_)) is None
+                of_sample = live.call(lambda session, id_=lease.id: _canary_of(session, id_)) is None
                 leaf = leaves[lease.task["segment"] + 1] if of_sample else OTHER_LEAF
                 given = {"inner_digest": OTHER_LEAF} if lease.task["inner"] else {}
                 live.commit_replay(verifier, lease, leaf, SALT, **given)
@@ -265,11 +255,10 @@ def _canary_of(session: Any, lease_id: str) -> int | None:
     return session.get_one(Replay, session.get_one(Lease, lease_id).replay_id).canary_id
 
 
-def test_no_canary_is_planted_when_verifiers_are_few(live: LiveWorld, executor: Executor) -> None:
-    provider = live.provider_node(HONEST_ACCOUNT, executor)
-    verifiers = [live.verifier_node(executor) for _ in range(2)]
-    job_id = live.live_job([provider])
-    live.work_off(provider, LeaseKind.TRAIN)
+def test_no_canary_is_planted_when_verifiers_are_few(live: LiveWorld) -> None:
+    provider = live.provider_node(HONEST_ACCOUNT)
+    verifiers = [live.verifier_node() for _ in range(2)]
+    job_id = live.train(provider)
     live.decide(job_id, [provider], verifiers)
     assert canaries(live) == []
     assert [unit.status for unit in live.units(job_id)] == ["verified"]

@@ -121,9 +121,9 @@ def statuses(live: QuorumWorld, verifier: Node) -> list[str]:
 
 @pytest.mark.usefixtures("with_referees")
 def test_accomplice_protects_provider_only_as_sole_verifier(
-    live: QuorumWorld, executor: Executor, honest: Node, accomplice: Node, cheat_of: MakeNode
+    live: QuorumWorld, honest: Node, accomplice: Node, cheat_of: MakeNode
 ) -> None:
-    verifiers = [accomplice, *(live.verifier_node(executor) for _ in range(2))]
+    verifiers = [accomplice, *(live.verifier_node() for _ in range(2))]
     job_ids, refuted = [], {}
     for account in CHEATS:
         cheat = cheat_of(account)
@@ -138,7 +138,7 @@ def test_accomplice_protects_provider_only_as_sole_verifier(
     # Its first case costs it the pay, and that it is not selected for a while; the dissenting verifiers are paid.
     assert live.provider(accomplice.address).status == "demoted"
     assert live.deployed.views.stake_of(accomplice.address) == 500 * ZEN
-    paid = live.rows(
+    paid = live.call(
         lambda session: dict(
             session.execute(
                 select(ProviderEpoch.provider, func.sum(ProviderEpoch.replays)).group_by(ProviderEpoch.provider)
@@ -159,11 +159,11 @@ def test_accomplice_protects_provider_only_as_sole_verifier(
 
 @pytest.mark.usefixtures("with_referees")
 def test_canaries_slash_accomplice_with_its_provider(
-    live: QuorumWorld, executor: Executor, honest: Node, accomplice_of: MakeNode, cheat_of: MakeNode
+    live: QuorumWorld, honest: Node, accomplice_of: MakeNode, cheat_of: MakeNode
 ) -> None:
     """Each later segment has a canary, and each first one a duplicate replay."""
     live.settings = live.settings.model_copy(update={"canary_bps": 10_000})
-    verifiers = [live.verifier_node(executor) for _ in range(3)]
+    verifiers = [live.verifier_node() for _ in range(3)]
     for accounts in zip(ACCOMPLICES, CHEATS, strict=True):
         accomplice, cheat = accomplice_of(accounts[0]), cheat_of(accounts[1])
         job_id = train_and_share(live, cheat, honest)
@@ -193,9 +193,9 @@ def test_canaries_slash_accomplice_with_its_provider(
 
 
 def test_verifier_declaring_provider_owner_is_never_asked(
-    live: QuorumWorld, executor: Executor, honest: Node, accomplice: Node, cheat_of: MakeNode
+    live: QuorumWorld, honest: Node, accomplice: Node, cheat_of: MakeNode
 ) -> None:
-    verifiers = [accomplice, *(live.verifier_node(executor) for _ in range(2))]
+    verifiers = [accomplice, *(live.verifier_node() for _ in range(2))]
     cheat = cheat_of(CHEATS[0])
     live.declare_owner(accomplice.address, "Fast Compute")
     job_id = train_and_share(live, cheat, honest)

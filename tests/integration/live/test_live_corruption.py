@@ -13,7 +13,6 @@ from market.training.leases.models import Lease
 from market.training.leases.schemas import LeaseKind
 from training_gym.units.trace import state_path
 from zoo_compute.node.disk.durable_files import write_json
-from zoo_compute.node.execution.executor import Executor
 
 
 def one_bit(path: Path) -> None:
@@ -30,17 +29,16 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
 
 
 def trained(live: LiveWorld, provider: Node) -> tuple[str, Path]:
-    job_id = live.live_job([provider])
-    live.work_off(provider, LeaseKind.TRAIN)
+    job_id = live.train(provider)
     return job_id, provider.worker.workspace.unit(job_id, 0, 0)
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damaged_state_is_recomputed_before_reveal(
-    live: LiveWorld, executor: Executor, caplog: pytest.LogCaptureFixture, damage: str
+    live: LiveWorld, caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:
-    provider = live.provider_node(HONEST_ACCOUNT, executor)
-    verifiers = [live.verifier_node(executor) for _ in range(2)]
+    provider = live.provider_node(HONEST_ACCOUNT)
+    verifiers = [live.verifier_node() for _ in range(2)]
     job_id, directory = trained(live, provider)
     for segment in (1, 3):
         DAMAGES[damage](state_path(directory, segment))
@@ -51,8 +49,8 @@ def test_damaged_state_is_recomputed_before_reveal(
     assert caplog.text.count("unit_retrained") == 1  # all of its states are there from then on
 
 
-def test_irrecoverable_state_is_reported_instead_of_revealed(live: LiveWorld, executor: Executor) -> None:
-    provider = live.provider_node(HONEST_ACCOUNT, executor)
+def test_irrecoverable_state_is_reported_instead_of_revealed(live: LiveWorld) -> None:
+    provider = live.provider_node(HONEST_ACCOUNT)
     _, directory = trained(live, provider)
     for segment in (1, 2, 3):
         one_bit(state_path(directory, segment))

@@ -46,8 +46,7 @@ def other_executor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executo
 
 
 def trained(live: LiveWorld, provider: Node) -> str:
-    job_id = live.live_job([provider])
-    live.work_off(provider, LeaseKind.TRAIN)
+    job_id = live.train(provider)
     for _ in range(10):
         live.step()
         live.work_off(provider, LeaseKind.REVEAL)
@@ -81,11 +80,9 @@ def claims_asked_for(live: LiveWorld) -> int:
     return sum("comparison_id" in lease.task for lease in leases)
 
 
-def test_cross_class_verifier_passes_and_marks_honest_unit(
-    live: LiveWorld, executor: Executor, other_executor: Executor
-) -> None:
-    assert executor.environment_class != other_executor.environment_class
-    provider = live.provider_node(HONEST_ACCOUNT, executor)
+def test_cross_class_verifier_passes_and_marks_honest_unit(live: LiveWorld, other_executor: Executor) -> None:
+    assert live.executor.environment_class != other_executor.environment_class
+    provider = live.provider_node(HONEST_ACCOUNT)
     verifiers = [live.verifier_node(other_executor) for _ in range(2)]
     job_id = trained(live, provider)
     live.step()
@@ -105,9 +102,7 @@ def test_cross_class_verifier_passes_and_marks_honest_unit(
     assert live.slashes() == []
 
 
-def test_distant_result_is_decided_by_own_class_only(
-    live: LiveWorld, executor: Executor, other_executor: Executor, tmp_path: Path
-) -> None:
+def test_distant_result_is_decided_by_own_class_only(live: LiveWorld, other_executor: Executor, tmp_path: Path) -> None:
     with executors(tmp_path, executor_of("skip-step")) as (cheating,):
         cheat = live.provider_node(CHEAT_ACCOUNT, cheating)
         verifiers = [live.verifier_node(other_executor) for _ in range(3)]
@@ -118,7 +113,7 @@ def test_distant_result_is_decided_by_own_class_only(
         (unit,) = live.units(job_id)
         assert (unit.status, live.slashes(), paid(live)) == ("checking", [], 0)
         assert live.provider(cheat.address).status == "active"
-        own = [live.verifier_node(executor) for _ in range(2)]
+        own = [live.verifier_node() for _ in range(2)]
         live.decide(job_id, [cheat], [*verifiers, *own])
     (unit,) = live.units(job_id)
     assert (unit.status, unit.reason) == ("rejected", "incorrect_computation")
@@ -129,16 +124,16 @@ def test_distant_result_is_decided_by_own_class_only(
     assert paid(live) > 2  # those of its own class, and the verifier that had found it first
 
 
-def test_failed_cross_class_check_replays_without_slash(live: LiveWorld, executor: Executor, tmp_path: Path) -> None:
+def test_failed_cross_class_check_replays_without_slash(live: LiveWorld, tmp_path: Path) -> None:
     with executors(tmp_path, _SkewedExecutor) as (skewed,):
-        provider = live.provider_node(HONEST_ACCOUNT, executor)
+        provider = live.provider_node(HONEST_ACCOUNT)
         verifiers = [live.verifier_node(skewed)]
-        pair = executor.environment_class, skewed.environment_class
+        pair = live.executor.environment_class, skewed.environment_class
         job_id = trained(live, provider)
         go_on(live, provider, verifiers)
         assert {row.status for row in comparisons(live)} == {"failed"}
         assert [unit.status for unit in live.units(job_id)] == ["checking"]
-        own = live.verifier_node(executor)
+        own = live.verifier_node()
         live.decide(job_id, [provider], [*verifiers, own])
     (unit,) = live.units(job_id)
     assert (unit.status, unit.tolerated_segments) == ("verified", [])
@@ -155,8 +150,8 @@ def test_failed_cross_class_check_replays_without_slash(live: LiveWorld, executo
         assert session.scalar(select(func.count()).select_from(ClassDrift)) == 4
 
 
-def test_claim_without_reveal_costs_only_time(live: LiveWorld, executor: Executor, other_executor: Executor) -> None:
-    provider = live.provider_node(HONEST_ACCOUNT, executor)
+def test_claim_without_reveal_costs_only_time(live: LiveWorld, other_executor: Executor) -> None:
+    provider = live.provider_node(HONEST_ACCOUNT)
     verifiers = [live.verifier_node(other_executor)]
     job_id = trained(live, provider)
     live.step()
@@ -169,7 +164,7 @@ def test_claim_without_reveal_costs_only_time(live: LiveWorld, executor: Executo
             comparison.reveal_deadline_at = utc_now() - timedelta(seconds=1)
     live.step()
     assert {(row.status, row.reason) for row in comparisons(live)} == {("failed", "claim_not_shown")}
-    own = live.verifier_node(executor)
+    own = live.verifier_node()
     live.decide(job_id, [provider], [*verifiers, own])
     assert [(unit.status, unit.tolerated_segments) for unit in live.units(job_id)] == [("verified", [])]
     assert live.slashes() == []

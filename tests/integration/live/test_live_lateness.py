@@ -13,7 +13,6 @@ from market.domain.verification.sampling import OFFENCE_IDS
 from market.training.leases.schemas import LeaseKind
 from market.verification.penalties.models import LatePenalty
 from market.verification.samples.models import LateState, Sample
-from zoo_compute.node.execution.executor import Executor
 
 pytestmark = pytest.mark.long
 
@@ -24,14 +23,12 @@ def penalties(live: LiveWorld) -> list[LatePenalty]:
     return live.all(select(LatePenalty))
 
 
-def test_third_late_day_slashes_and_pays_units(live: LiveWorld, executor: Executor) -> None:
-    late, prompt = live.provider_node(CHEAT_ACCOUNT, executor), live.provider_node(HONEST_ACCOUNT, executor)
-    verifiers = [live.verifier_node(executor) for _ in range(2)]
+def test_third_late_day_slashes_and_pays_units(live: LiveWorld) -> None:
+    late, prompt = live.provider_node(CHEAT_ACCOUNT), live.provider_node(HONEST_ACCOUNT)
+    verifiers = [live.verifier_node() for _ in range(2)]
     for day in range(3):
         assert penalties(live) == []
-        job_id = live.live_job([late, prompt])
-        for node in (late, prompt):
-            live.work_off(node, LeaseKind.TRAIN)
+        job_id = live.train(late, prompt)
         while not any(sample.status == "drawn" for sample in live.samples()):
             live.step()
         live.work_off(prompt, LeaseKind.REVEAL)

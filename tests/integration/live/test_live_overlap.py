@@ -12,7 +12,6 @@ from market.training.checkpoints import repository as checkpoints_repository
 from market.training.leases import service as leases
 from market.training.leases.schemas import LeaseKind
 from market.training.units.models import Unit
-from zoo_compute.node.execution.executor import Executor
 
 SPARE_ACCOUNT = wallet(8)
 
@@ -37,11 +36,11 @@ def _place(unit: Unit) -> tuple[int, int]:
 
 
 @pytest.mark.long
-def test_overlapped_rounds_are_verified_and_paid_despite_takeover(live: LiveWorld, executor: Executor) -> None:
-    first, second = (live.provider_node(account, executor) for account in (HONEST_ACCOUNT, CHEAT_ACCOUNT))
-    verifiers = [live.verifier_node(executor) for _ in range(2)]
+def test_overlapped_rounds_are_verified_and_paid_despite_takeover(live: LiveWorld) -> None:
+    first, second = (live.provider_node(account) for account in (HONEST_ACCOUNT, CHEAT_ACCOUNT))
+    verifiers = [live.verifier_node() for _ in range(2)]
     job_id = _start(live, [first, second])
-    spare = live.provider_node(SPARE_ACCOUNT, executor)
+    spare = live.provider_node(SPARE_ACCOUNT)
     live.dispatch(job_id)
     live.work_off(spare, LeaseKind.FOLLOW)
     _train(live, job_id, first, second)
@@ -53,8 +52,7 @@ def test_overlapped_rounds_are_verified_and_paid_despite_takeover(live: LiveWorl
 
     lease = live.pull(second.address, LeaseKind.TRAIN)  # of round 2, which it will not end
     assert lease is not None
-    with live.database.transaction() as session:
-        leases.remove_node_from_jobs(session, second.address, "node_silent")
+    live.call(leases.remove_node_from_jobs, second.address, "node_silent")
     live.dispatch(job_id)
     [taken] = [unit for unit in live.units(job_id, round=2) if unit.status == "leased" and unit.slot == 1]
     assert taken.provider == spare.address
@@ -85,14 +83,12 @@ def test_overlapped_rounds_are_verified_and_paid_despite_takeover(live: LiveWorl
     assert sum(unit.start_eager_payload_cid is not None for unit in done) == 6  # all but those of round 0
     assert live.slashes() == []
     assert [first.failures, second.failures, spare.failures] == [[], [], []]
-    paid = live.rows(lambda session: payables.payable_units(session, job_id))
+    paid = live.call(payables.payable_units, job_id)
     assert [(unit.round, unit.slot) for unit in paid] == [_place(unit) for unit in done]
 
 
-def test_unit_ignoring_required_start_is_refuted(
-    live: LiveWorld, executor: Executor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    node = live.provider_node(HONEST_ACCOUNT, executor)
+def test_unit_ignoring_required_start_is_refuted(live: LiveWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = live.provider_node(HONEST_ACCOUNT)
     job_id = _start(live, [node])
     run = node.worker.executor.run
 

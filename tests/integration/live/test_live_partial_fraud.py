@@ -51,11 +51,11 @@ def outcome(live: DisputeWorld, job_id: str, node: Node) -> tuple[Any, Any]:
     return unit.status, unit.reason
 
 
-def test_partly_lazy_provider_keeps_verified_pay_only(live: DisputeWorld, executor: Executor, tmp_path: Path) -> None:
+def test_partly_lazy_provider_keeps_verified_pay_only(live: DisputeWorld, tmp_path: Path) -> None:
     with executors(tmp_path, LazyExecutor) as (idle,):
-        honest = live.provider_node(HONEST_ACCOUNT, executor)
+        honest = live.provider_node(HONEST_ACCOUNT)
         lazy = live.provider_node(CHEAT_ACCOUNT, idle)
-        providers, verifiers = [honest, lazy], [live.verifier_node(executor) for _ in range(2)]
+        providers, verifiers = [honest, lazy], [live.verifier_node() for _ in range(2)]
         first = train(live, providers)
         live.decide(first, providers, verifiers)
         assert outcome(live, first, lazy) == ("verified", None)

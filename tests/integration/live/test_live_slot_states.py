@@ -17,7 +17,6 @@ from market.training.leases import service as leases
 from market.training.leases.schemas import LeaseKind
 from market.training.units.models import Unit
 from market.verification.samples.models import Sample
-from zoo_compute.node.execution.executor import Executor
 
 THIRD_ACCOUNT = wallet(8)
 
@@ -36,21 +35,18 @@ def _stored(live: LiveWorld, cid: str | None) -> bool:
     return True
 
 
-def test_units_from_own_and_fresh_replica_states_verify(live: LiveWorld, executor: Executor) -> None:
-    first, second = (live.provider_node(account, executor) for account in (HONEST_ACCOUNT, CHEAT_ACCOUNT))
-    verifiers = [live.verifier_node(executor) for _ in range(2)]
-    job_id = live.live_job([first, second])
-    live.work_off(first, LeaseKind.TRAIN)
-    live.work_off(second, LeaseKind.TRAIN)
+def test_units_from_own_and_fresh_replica_states_verify(live: LiveWorld) -> None:
+    first, second = (live.provider_node(account) for account in (HONEST_ACCOUNT, CHEAT_ACCOUNT))
+    verifiers = [live.verifier_node() for _ in range(2)]
+    job_id = live.train(first, second)
     live.end_round(job_id)
     live.work_off(first, LeaseKind.TRAIN)
     own = _unit(live, job_id, 1, first)
     assert own.start_slot_state_cid == _unit(live, job_id, 0, first).slot_state_cid
     assert not _stored(live, own.start_slot_state_cid)
     left = _unit(live, job_id, 0, second).slot_state_cid
-    with live.database.transaction() as session:
-        leases.remove_node_from_jobs(session, second.address, "a test")
-    third = live.provider_node(THIRD_ACCOUNT, executor)
+    live.call(leases.remove_node_from_jobs, second.address, "a test")
+    third = live.provider_node(THIRD_ACCOUNT)
     live.dispatch(job_id)
     live.work_off(third, LeaseKind.TRAIN)
     assert _unit(live, job_id, 1, third).start_slot_state_cid is None
@@ -62,11 +58,10 @@ def test_units_from_own_and_fresh_replica_states_verify(live: LiveWorld, executo
     assert [first.failures, second.failures, third.failures] == [[], [], []]
 
 
-def test_deleted_sampled_replica_state_counts_as_data_withholding(live: LiveWorld, executor: Executor) -> None:
-    node = live.provider_node(HONEST_ACCOUNT, executor)
-    verifiers = [live.verifier_node(executor) for _ in range(2)]
-    job_id = live.live_job([node])
-    live.work_off(node, LeaseKind.TRAIN)
+def test_deleted_sampled_replica_state_counts_as_data_withholding(live: LiveWorld) -> None:
+    node = live.provider_node(HONEST_ACCOUNT)
+    verifiers = [live.verifier_node() for _ in range(2)]
+    job_id = live.train(node)
     live.end_round(job_id)
     live.work_off(node, LeaseKind.TRAIN)
     shutil.rmtree(live.directory / node.address / "slots")
@@ -88,13 +83,11 @@ def test_deleted_sampled_replica_state_counts_as_data_withholding(live: LiveWorl
 
 
 @pytest.mark.long
-def test_start_with_restored_late_payload_verifies_by_replay(
-    live: LiveWorld, executor: Executor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_start_with_restored_late_payload_verifies_by_replay(live: LiveWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deliveries, "MAX_STALENESS", 0)  # one round late is too late
     accounts = (HONEST_ACCOUNT, CHEAT_ACCOUNT, THIRD_ACCOUNT)
-    late, *others = (live.provider_node(account, executor) for account in accounts)
-    verifiers = [live.verifier_node(executor) for _ in range(2)]
+    late, *others = (live.provider_node(account) for account in accounts)
+    verifiers = [live.verifier_node() for _ in range(2)]
     job_id = live.live_job([late, *others])
     for node in others:
         live.work_off(node, LeaseKind.TRAIN)

@@ -44,10 +44,10 @@ def leave_out(place: int) -> Any:
 
 
 def test_overlapped_job_is_settled_despite_excluded_payload(
-    live: EndingsWorld, honest: Node, executor: Executor, monkeypatch: pytest.MonkeyPatch
+    live: EndingsWorld, honest: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = provider(live, CHEAT_ACCOUNT, executor)
-    verifiers = [live.verifier_node(executor) for _ in range(2)]
+    other = provider(live, CHEAT_ACCOUNT)
+    verifiers = [live.verifier_node() for _ in range(2)]
     job_id = live.job_of([honest, other], rounds=4, round_delay=1)
     live.train_all(job_id, honest, other)
     with monkeypatch.context() as patch:
@@ -101,11 +101,9 @@ def ahead(live: EndingsWorld, node: Node, second: Executor | None = None) -> Uni
 
 
 @pytest.mark.parametrize("step", [0, 3])
-def test_honest_unit_with_early_payload_start_wins(
-    live: EndingsWorld, honest: Node, executor: Executor, step: int
-) -> None:
+def test_honest_unit_with_early_payload_start_wins(live: EndingsWorld, honest: Node, step: int) -> None:
     delivered: Delivered = live.included(ahead(live, honest))
-    referees = live.referees(executor)
+    referees = live.referees()
     disputed = live.named(ACCUSER, delivered, honest, step)
     live.discloser(honest).watch()
     assert live.judged(disputed, referees) is DisputePhase.CHALLENGER_LOST
@@ -113,12 +111,10 @@ def test_honest_unit_with_early_payload_start_wins(
     live.check_books()
 
 
-def test_dishonest_unit_with_early_payload_start_loses(
-    live: EndingsWorld, honest: Node, executor: Executor, cheating: Executor
-) -> None:
+def test_dishonest_unit_with_early_payload_start_loses(live: EndingsWorld, honest: Node, cheating: Executor) -> None:
     live.give_account()
-    live.referees_here = live.referees(executor)
-    verifiers = [live.verifier_node(executor) for _ in range(2)]
+    live.referees_here = live.referees()
+    verifiers = [live.verifier_node() for _ in range(2)]
     false = ahead(live, honest, cheating)
     live.until_decided(false.job_id, [honest], verifiers)
 

@@ -15,6 +15,7 @@ import numpy as np
 import psutil
 import pytest
 import safetensors.numpy
+from kit.errors import raising
 from kit.waiting import wait_until
 from safetensors import SafetensorError
 
@@ -247,11 +248,8 @@ def test_crash_is_reported_and_next_task_runs(executor: Executor, task: dict[str
 
 
 def test_raising_observer_abandons_task(executor: Executor, task: dict[str, Any]) -> None:
-    def cancel(progress: dict[str, Any]) -> None:
-        raise InterruptedError("the lease is gone")
-
     with pytest.raises(InterruptedError):
-        executor.run(long(task), 60, cancel)
+        executor.run(long(task), 60, raising(InterruptedError("the lease is gone")))
     assert executor.run(task, 60)["steps"] == 8
 
 

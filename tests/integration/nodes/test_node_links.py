@@ -1,16 +1,11 @@
 """Nodes on slow links: a new measurement before a unit ends, and delivery of units."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
-from kit.engines.ipfs_processes import StoreProcess
-from kit.nodes.node_work_fixtures import JOB, MODEL, Killed, Market, lease, work
+from kit.nodes.node_work_fixtures import JOB, MODEL, Killed, Market, OneNode
 
 from training_gym.compress.payload_format import payload_size
 from training_gym.spec.config import TrainingSpec
 from zoo_compute.base.link import Link
-from zoo_compute.node.execution.executor import Executor
 from zoo_compute.node.market.calls import Lease
 from zoo_compute.node.work import worker as node_work
 from zoo_compute.node.work.worker import LinkTooSlow, require_link
@@ -28,10 +23,10 @@ from zoo_compute.node.work.worker import LinkTooSlow, require_link
     ],
 )
 def test_unit_with_states_unrevealable_in_time_is_declined(
-    train_task: dict[str, Any], mbps: float | None, hidden_size: int, taken: bool
+    node: OneNode, mbps: float | None, hidden_size: int, taken: bool
 ) -> None:
     model = {**MODEL, "hidden_size": hidden_size}
-    task = {**train_task, "spec": {**train_task["spec"], "model_config": model}}
+    task = {**node.task, "spec": {**node.task["spec"], "model_config": model}}
     lease = Lease("l", "train", JOB, "t", task, 30.0)
     rate = None if mbps is None else round(mbps * 1e6 / 8)
     if taken:
@@ -42,39 +37,33 @@ def test_unit_with_states_unrevealable_in_time_is_declined(
     assert refused.value.code == "link_too_slow"
 
 
-def test_slow_link_node_refuses_unit_before_training(
-    store: StoreProcess, executor: Executor, train_task: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_link_node_refuses_unit_before_training(node: OneNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_work, "reveal_timeout_seconds", lambda size, lease_seconds: 0.0)
     slow = Link()
     slow.up.add_sample(1 << 20, 10.0)
-    market = Market(store)
+    market = Market(node.store)
     with pytest.raises(LinkTooSlow):
-        work(market, tmp_path, executor, lease("train", train_task), link=slow)
+        node.train(market, link=slow)
     assert market.order() == ["put_piece"]  # as it is now
 
 
-def test_slow_link_is_measured_again_before_refusal(
-    store: StoreProcess, executor: Executor, train_task: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_link_is_measured_again_before_refusal(node: OneNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_work, "reveal_timeout_seconds", lambda size, lease_seconds: size / 100_000)
     link = Link()
     for _ in range(16):
         link.up.add_sample(1 << 20, 1000.0)
-    market = Market(store, link=link)
-    work(market, tmp_path, executor, lease("train", train_task), link=link)
+    market = Market(node.store, link=link)
+    node.train(market, link=link)
     assert market.order() == ["put_piece", "commit", "upload", "complete"]
-    assert 0 < market.body("put_piece")["size"] <= payload_size(TrainingSpec.from_dict(train_task["spec"]))
+    assert 0 < market.body("put_piece")["size"] <= payload_size(TrainingSpec.from_dict(node.task["spec"]))
 
 
-def test_trained_unit_is_delivered_over_any_link(
-    store: StoreProcess, executor: Executor, train_task: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    killed = Market(store, at="upload", fault=Killed())
+def test_trained_unit_is_delivered_over_any_link(node: OneNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed = Market(node.store, at="upload", fault=Killed())
     with pytest.raises(Killed):
-        work(killed, tmp_path, executor, lease("train", train_task))
+        node.train(killed)
     monkeypatch.setattr(node_work, "reveal_timeout_seconds", lambda size, lease_seconds: 0.0)
-    slow, market = Link(), Market(store)
+    slow, market = Link(), Market(node.store)
     slow.up.add_sample(1 << 20, 10.0)
-    work(market, tmp_path, executor, lease("train", train_task), link=slow)
+    node.train(market, link=slow)
     assert market.order() == ["commit", "upload", "complete"]

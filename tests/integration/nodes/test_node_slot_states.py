@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from kit.engines.ipfs_processes import StoreProcess
 from kit.errors import raises_code
-from kit.nodes.node_work_fixtures import JOB, Killed, Market, lease, work
+from kit.nodes.node_work_fixtures import JOB, Killed, Market, OneNode, lease
 
 from training_gym.spec.config import TrainingSpec
 from training_gym.units.replica_state import load_slot_state
 from zoo_compute.content.blockstore import BlockNotFound
 from zoo_compute.content.gateway import GatewayClient
 from zoo_compute.node.disk.workspace import Workspace
-from zoo_compute.node.execution.executor import Executor, ExecutorError
+from zoo_compute.node.execution.executor import ExecutorError
 from zoo_compute.node.work.inputs import SlotStateMissing
 from zoo_protocol.hashing import to_hex
 
@@ -24,10 +24,9 @@ def next_task(task: dict[str, Any], done: dict[str, Any]) -> dict[str, Any]:
     return task | {"round": 1, "slot_state_cid": done["slot_state_cid"]}
 
 
-@pytest.fixture(scope="module")
-def two_rounds(train_task: dict[str, Any]) -> dict[str, Any]:
-    spec = train_task["spec"] | {"training_config": train_task["spec"]["training_config"] | {"rounds": 2}}
-    return train_task | {"spec": TrainingSpec.from_dict(spec).to_dict()}
+def two_rounds(node: OneNode) -> dict[str, Any]:
+    spec = node.task["spec"] | {"training_config": node.task["spec"]["training_config"] | {"rounds": 2}}
+    return node.task | {"spec": TrainingSpec.from_dict(spec).to_dict()}
 
 
 def is_stored(store: StoreProcess, cid: str) -> bool:
@@ -39,94 +38,88 @@ def is_stored(store: StoreProcess, cid: str) -> bool:
     return True
 
 
-def test_completion_uploads_payload_only_and_keeps_local_state(
-    store: StoreProcess, executor: Executor, two_rounds: dict[str, Any], tmp_path: Path
-) -> None:
-    market = Market(store)
-    work(market, tmp_path, executor, lease("train", two_rounds))
+def test_completion_uploads_payload_only_and_keeps_local_state(node: OneNode) -> None:
+    market, task = Market(node.store), two_rounds(node)
+    node.work(market, lease("train", task))
     done = market.body("complete")
-    with GatewayClient([store.gateway_url]) as gateway:
+    with GatewayClient([node.store.gateway_url]) as gateway:
         payload = gateway.fetch(done["payload_cid"], max_bytes=1 << 20)
     assert [body["size"] for name, body in market.calls if name == "upload"] == [len(payload)]
     assert done["report"]["bytes_up"] == 0  # this test's market is not over the link; nothing else went over it
-    assert not is_stored(store, done["slot_state_cid"])
-    state = Workspace(tmp_path).slot_state(JOB, 2, done["slot_state_cid"]).read_bytes()
-    loaded = load_slot_state(TrainingSpec.from_dict(two_rounds["spec"]), state)
+    assert not is_stored(node.store, done["slot_state_cid"])
+    state = node.workspace.slot_state(JOB, 2, done["slot_state_cid"]).read_bytes()
+    loaded = load_slot_state(TrainingSpec.from_dict(task["spec"]), state)
     assert (to_hex(loaded.digest()), loaded.steps) == (done["slot_state_digest"], 4)
 
-    following = Market(store)
-    work(following, tmp_path, executor, lease("train", next_task(two_rounds, done)))
+    following = Market(node.store)
+    node.work(following, lease("train", next_task(task, done)))
     second = following.body("complete")
-    own = Workspace(tmp_path).slot_state(JOB, 2, second["slot_state_cid"]).read_bytes()
-    assert load_slot_state(TrainingSpec.from_dict(two_rounds["spec"]), own).steps == 8
+    own = node.workspace.slot_state(JOB, 2, second["slot_state_cid"]).read_bytes()
+    assert load_slot_state(TrainingSpec.from_dict(task["spec"]), own).steps == 8
 
-    elsewhere = Market(store)  # another node has nothing to start from
+    elsewhere = Market(node.store)  # another node has nothing to start from
     with raises_code(SlotStateMissing, "slot_state_missing"):
-        work(elsewhere, tmp_path / "other", executor, lease("train", next_task(two_rounds, done)))
-    store.add(state)  # unless it was made public
-    work(elsewhere, tmp_path / "other", executor, lease("train", next_task(two_rounds, done)))
+        node.work(elsewhere, lease("train", next_task(task, done)), at="other")
+    node.store.add(state)  # unless it was made public
+    node.work(elsewhere, lease("train", next_task(task, done)), at="other")
     assert elsewhere.body("complete")["leaves"] == second["leaves"]
 
 
-def test_sampled_replica_state_is_revealed_and_replay_matches(
-    store: StoreProcess, executor: Executor, two_rounds: dict[str, Any], tmp_path: Path
-) -> None:
-    first, second = Market(store), Market(store)
-    task = two_rounds | {"slot": 3}  # another state than that of the test above, which made its own public
-    work(first, tmp_path, executor, lease("train", task))
+def test_sampled_replica_state_is_revealed_and_replay_matches(node: OneNode) -> None:
+    first, second = Market(node.store), Market(node.store)
+    task = two_rounds(node) | {"slot": 3}  # another state than that of the test above, which made its own public
+    node.work(first, lease("train", task))
     following = next_task(task, first.body("complete"))
-    work(second, tmp_path, executor, lease("train", following))
+    node.work(second, lease("train", following))
     leaves = second.body("complete")["leaves"]
     for segment in (0, 1):
         asked = {key: following[key] for key in ("job_id", "round", "slot", "slot_state_cid")} | {"segment": segment}
-        work(second, tmp_path, executor, lease("reveal", asked))
+        node.work(second, lease("reveal", asked))
         shown = second.calls[-1][1]
         assert shown["slot_state_cid"] == following["slot_state_cid"]
-        verifier = Market(store)
+        verifier = Market(node.store)
         replay = following | {"segment": segment, "start_leaf": leaves[segment], "state_cid": shown["state_cid"]}
-        work(verifier, tmp_path / "verifier", executor, lease("replay", replay))
+        node.work(verifier, lease("replay", replay), at="verifier")
         assert verifier.body("complete")["end_leaf"] == leaves[segment + 1]
-    Workspace(tmp_path).slot_state(JOB, 3, following["slot_state_cid"]).unlink()
+    node.workspace.slot_state(JOB, 3, following["slot_state_cid"]).unlink()
     with pytest.raises(SlotStateMissing):
-        work(second, tmp_path, executor, lease("reveal", asked))
+        node.work(second, lease("reveal", asked))
 
 
-def test_restored_start_is_equal_on_every_machine(
-    store: StoreProcess, executor: Executor, two_rounds: dict[str, Any], tmp_path: Path
-) -> None:
-    first, second = Market(store), Market(store)
-    task = two_rounds | {"slot": 4}
+def test_restored_start_is_equal_on_every_machine(node: OneNode) -> None:
+    first, second = Market(node.store), Market(node.store)
+    task = two_rounds(node) | {"slot": 4}
     training = task["spec"]["training_config"]
     fewer = TrainingSpec.from_dict(task["spec"] | {"training_config": training | {"top_k": training["top_k"] // 2}})
-    work(first, tmp_path, executor, lease("train", task | {"spec": fewer.to_dict()}))  # the late unit sent half as much
+    node.work(first, lease("train", task | {"spec": fewer.to_dict()}))  # the late unit sent half as much
     late = first.body("complete")
     following = next_task(task, late) | {"restored_payload_cid": late["payload_cid"]}
-    work(second, tmp_path, executor, lease("train", following))
+    node.work(second, lease("train", following))
     leaves = second.body("complete")["leaves"]
-    store.add(Workspace(tmp_path).slot_state(JOB, 4, late["slot_state_cid"]).read_bytes())
+    node.store.add(node.workspace.slot_state(JOB, 4, late["slot_state_cid"]).read_bytes())
     replay = following | {"segment": 0, "start_leaf": leaves[0], "state_cid": None}
-    verifier = Market(store)
-    work(verifier, tmp_path / "verifier", executor, lease("replay", replay))
+    verifier = Market(node.store)
+    node.work(verifier, lease("replay", replay), at="verifier")
     assert verifier.body("complete")["end_leaf"] == leaves[1]
     with raises_code(ExecutorError, "start_state_mismatch"):  # not so without the payload
-        work(verifier, tmp_path / "verifier", executor, lease("replay", replay | {"restored_payload_cid": None}))
+        node.work(verifier, lease("replay", replay | {"restored_payload_cid": None}), at="verifier")
 
 
-def test_killed_node_resumes_background_upload(store: StoreProcess, executor: Executor, tmp_path: Path) -> None:
+def test_killed_node_resumes_background_upload(node: OneNode) -> None:
     content = b"a slot state" * 100_000
-    (tmp_path / "state").write_bytes(content)
-    cid = Workspace(tmp_path).keep_slot_state(JOB, 1, tmp_path / "state")
+    (node.directory / "state").write_bytes(content)
+    cid = node.workspace.keep_slot_state(JOB, 1, node.directory / "state")
     held = lease("publish", {"job_id": JOB, "round": 0, "slot": 1, "slot_state_cid": cid})
-    Workspace(tmp_path).store_lease(held)
+    node.workspace.store_lease(held)
     with pytest.raises(Killed):
-        work(Market(store, at="upload", fault=Killed()), tmp_path, executor, held)
-    assert not is_stored(store, cid)
-    [again] = Workspace(tmp_path).stored_leases()
-    market = Market(store)
-    work(market, tmp_path, executor, again)
+        node.work(Market(node.store, at="upload", fault=Killed()), held)
+    assert not is_stored(node.store, cid)
+    [again] = node.workspace.stored_leases()
+    market = Market(node.store)
+    node.work(market, again)
     assert market.order() == ["upload", "complete"]
     assert market.body("complete") == {"published_cid": cid}
-    assert is_stored(store, cid)
+    assert is_stored(node.store, cid)
 
 
 def test_replica_states_are_kept_for_challenge_period(tmp_path: Path) -> None:

@@ -8,12 +8,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import pytest
 from kit.engines.ipfs_processes import StoreProcess
-from kit.nodes.node_work_fixtures import DOMAIN, JOB, WALLET, Killed, Market, lease, task_to_train, work
+from kit.nodes.node_work_fixtures import DOMAIN, JOB, WALLET, Killed, Market, OneNode, lease
 from kit.waiting import delay
 
 from zoo_compute.base.errors import ApiError, Unreachable
@@ -31,11 +30,9 @@ from zoo_protocol.messages import UnitCommitment, recover, typed_data
 from zoo_protocol.verification import trace
 
 
-def test_unit_is_committed_before_upload(
-    store: StoreProcess, executor: Executor, train_task: dict[str, Any], tmp_path: Path
-) -> None:
-    market = Market(store)
-    work(market, tmp_path, executor, lease("train", train_task))
+def test_unit_is_committed_before_upload(node: OneNode) -> None:
+    market = Market(node.store)
+    node.train(market)
     assert market.order() == ["commit", "upload", "complete"]
     commitment, result = market.body("commit"), market.body("complete")
     signed = UnitCommitment(JOB, 0, 2, WALLET.address, commitment["trace_root"], commitment["payload_hash"])
@@ -43,48 +40,38 @@ def test_unit_is_committed_before_upload(
     assert to_hex(trace.trace_root([from_hex(leaf) for leaf in result["leaves"]])) == commitment["trace_root"]
     bound = trace.payload_hash(from_hex(result["payload_sha256"]), WALLET.address, from_hex(result["salt"]))
     assert to_hex(bound) == commitment["payload_hash"]
-    with GatewayClient([store.gateway_url]) as gateway:
+    with GatewayClient([node.store.gateway_url]) as gateway:
         payload = gateway.fetch(result["payload_cid"], max_bytes=1 << 20)
     assert to_hex(hashlib.sha256(payload).digest()) == result["payload_sha256"]
 
 
 def test_upload_waits_for_commitment_acknowledgement(
-    store: StoreProcess,
-    executor: Executor,
-    train_task: dict[str, Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    node: OneNode, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(node_work, "_ACKNOWLEDGEMENT_RETRIES", (0.0, 0.0))
-    mute = Market(store, silent=99)
+    mute = Market(node.store, silent=99)
     with pytest.raises(NotAcknowledged):
-        work(mute, tmp_path, executor, lease("train", train_task))
+        node.train(mute)
     assert mute.order() == ["commit"] * 3
     assert "no acknowledgement" in caplog.text
-    assert Journal(Workspace(tmp_path).acknowledgements).all() == []
-    slow = Market(store, silent=1)
-    work(slow, tmp_path, executor, lease("train", train_task))
+    assert Journal(node.workspace.acknowledgements).all() == []
+    slow = Market(node.store, silent=1)
+    node.train(slow)
     assert slow.order() == ["commit", "commit", "upload", "complete"]
-    [kept] = Journal(Workspace(tmp_path).acknowledgements).all()
+    [kept] = Journal(node.workspace.acknowledgements).all()
     assert kept.unit.traceRoot == slow.body("commit")["trace_root"]
 
 
 @pytest.mark.parametrize("moment", ["commit", "upload", "complete"])
 def test_killed_node_resumes_lease_without_retraining(
-    store: StoreProcess,
-    executor: Executor,
-    train_task: dict[str, Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    moment: str,
+    node: OneNode, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    first = Market(store, at=moment, fault=Killed())
+    first = Market(node.store, at=moment, fault=Killed())
     with pytest.raises(Killed):
-        work(first, tmp_path, executor, lease("train", train_task))
-    monkeypatch.setattr(executor, "run", lambda *_: pytest.fail("trained a second time"))
-    second = Market(store)
-    work(second, tmp_path, executor, lease("train", train_task))
+        node.train(first)
+    monkeypatch.setattr(node.executor, "run", lambda *_: pytest.fail("trained a second time"))
+    second = Market(node.store)
+    node.train(second)
     assert second.order() == ["commit", "upload", "complete"]
     if moment != "commit":
         assert second.body("commit") == first.body("commit"), "another commitment would be refused"
@@ -98,54 +85,50 @@ def test_work_waits_limited_time_for_unreachable_gateways(
             self.store.start()
             return False
 
-    task, market = task_to_train(own_store, executor.environment_class), Waiting(own_store)
+    node, market = OneNode(own_store, executor, tmp_path), Waiting(own_store)
     own_store.stop()
     with monkeypatch.context() as patch:
         patch.setattr(node_work, "GATEWAY_OUTAGE_SECONDS", -1.0)
         with pytest.raises(GatewayUnavailable):
-            work(market, tmp_path / "node", executor, lease("train", task))
+            node.train(market)
     assert market.order() == []
-    work(market, tmp_path / "node", executor, lease("train", task))
+    node.train(market)
     assert market.order() == ["commit", "upload", "complete"]
 
-    place = {key: task[key] for key in ("job_id", "round", "slot")}
-    work(market, tmp_path / "node", executor, lease("reveal", place | {"segment": 1, "slot_state_cid": None}))
+    place = {key: node.task[key] for key in ("job_id", "round", "slot")}
+    node.work(market, lease("reveal", place | {"segment": 1, "slot_state_cid": None}))
     shown, leaves = market.calls[-1][1]["state_cid"], market.body("complete")["leaves"]
-    replay = {**task, "segment": 1, "start_leaf": leaves[1], "state_cid": shown}
+    replay = {**node.task, "segment": 1, "start_leaf": leaves[1], "state_cid": shown}
     for known in ([], [shown]):  # away for the state, and for what any unit starts from
-        verifier, directory = Waiting(own_store), tmp_path / f"verifier-{len(known)}"
+        verifier, directory = Waiting(own_store), f"verifier-{len(known)}"
         with GatewayClient([own_store.gateway_url]) as gateway:
             for cid in known:
-                Workspace(directory).fetch(gateway, cid)
+                Workspace(tmp_path / directory).fetch(gateway, cid)
         own_store.stop()
-        work(verifier, directory, executor, lease("replay", replay))
+        node.work(verifier, lease("replay", replay), at=directory)
         assert verifier.order() == ["commit", "complete"]
 
 
-def test_data_missing_at_gateways_is_not_awaited(
-    store: StoreProcess, executor: Executor, train_task: dict[str, Any], tmp_path: Path
-) -> None:
+def test_data_missing_at_gateways_is_not_awaited(node: OneNode) -> None:
     class Waiting(Market):
         def wait_or_stop(self, seconds: float) -> bool:
             pytest.fail("it waits")
 
-    market = Waiting(store)
-    absent = train_task | {"checkpoint_cid": cid_of_file(b"nobody has this")}
+    market = Waiting(node.store)
+    absent = node.task | {"checkpoint_cid": cid_of_file(b"nobody has this")}
     with pytest.raises(BlockNotFound):
-        work(market, tmp_path / "node", executor, lease("train", absent))
+        node.work(market, lease("train", absent), at="node")
 
 
-def test_trace_is_saved_before_its_signature_leaves(
-    store: StoreProcess, executor: Executor, train_task: dict[str, Any], tmp_path: Path
-) -> None:
-    market = Market(store, at="commit", fault=Killed())
+def test_trace_is_saved_before_its_signature_leaves(node: OneNode) -> None:
+    market = Market(node.store, at="commit", fault=Killed())
     with pytest.raises(Killed):
-        work(market, tmp_path, executor, lease("train", train_task))
-    traces = Workspace(tmp_path).traces
+        node.train(market)
+    traces = node.workspace.traces
     [file] = traces.glob("*.json")
     kept = Traces(traces).find(file.stem)
     assert len(kept.states) == 3
-    assert (kept.unit.provider, kept.environment) == (WALLET.address, executor.environment_class)
+    assert (kept.unit.provider, kept.environment) == (WALLET.address, node.executor.environment_class)
     assert kept.root == kept.unit.traceRoot
     long_ago = time.time() - 3_600
     os.utime(file, (long_ago, long_ago))
@@ -156,36 +139,30 @@ def test_trace_is_saved_before_its_signature_leaves(
         Traces(traces).find(file.stem)
 
 
-def test_work_stops_when_lease_is_lost(
-    store: StoreProcess, executor: Executor, train_task: dict[str, Any], tmp_path: Path
-) -> None:
-    market = Market(store, at="keep", fault=ApiError(409, "lease-lost", "The lease's time has passed."))
+def test_work_stops_when_lease_is_lost(node: OneNode) -> None:
+    market = Market(node.store, at="keep", fault=ApiError(409, "lease-lost", "The lease's time has passed."))
     with pytest.raises(LeaseLost):
-        work(market, tmp_path, executor, lease("train", train_task))
+        node.train(market)
     assert market.order() == []
 
 
-def test_missed_heartbeat_does_not_stop_work(
-    store: StoreProcess, executor: Executor, train_task: dict[str, Any], tmp_path: Path
-) -> None:
-    market = Market(store, at="keep", fault=Unreachable("market-unreachable", "restarting"))
-    work(market, tmp_path, executor, lease("train", train_task))
+def test_missed_heartbeat_does_not_stop_work(node: OneNode) -> None:
+    market = Market(node.store, at="keep", fault=Unreachable("market-unreachable", "restarting"))
+    node.train(market)
     assert market.order()[-1] == "complete"
 
 
-def test_second_verifier_commits_same_leaf_before_reveal(
-    store: StoreProcess, executor: Executor, train_task: dict[str, Any], tmp_path: Path
-) -> None:
-    provider = Market(store)
-    work(provider, tmp_path / "provider", executor, lease("train", train_task))
+def test_second_verifier_commits_same_leaf_before_reveal(node: OneNode) -> None:
+    provider = Market(node.store)
+    node.train(provider, at="provider")
     leaves = provider.body("complete")["leaves"]
-    place = {key: train_task[key] for key in ("job_id", "round", "slot")}
-    work(provider, tmp_path / "provider", executor, lease("reveal", place | {"segment": 1, "slot_state_cid": None}))
+    place = {key: node.task[key] for key in ("job_id", "round", "slot")}
+    node.work(provider, lease("reveal", place | {"segment": 1, "slot_state_cid": None}), at="provider")
     state_cid = provider.calls[-1][1]["state_cid"]
 
-    verifier = Market(store)
-    task = {**train_task, "segment": 1, "start_leaf": leaves[1], "state_cid": state_cid}
-    work(verifier, tmp_path / "verifier", executor, lease("replay", task))
+    verifier = Market(node.store)
+    task = {**node.task, "segment": 1, "start_leaf": leaves[1], "state_cid": state_cid}
+    node.work(verifier, lease("replay", task), at="verifier")
     assert verifier.order() == ["commit", "complete"]
     revealed = verifier.body("complete")
     assert revealed["end_leaf"] == leaves[2]
@@ -194,35 +171,31 @@ def test_second_verifier_commits_same_leaf_before_reveal(
     assert verifier.body("commit") == {"result_hash": to_hex(committed)}
 
     with pytest.raises(ExecutorError) as error:
-        work(verifier, tmp_path / "verifier", executor, lease("replay", {**task, "start_leaf": leaves[0]}))
+        node.work(verifier, lease("replay", {**task, "start_leaf": leaves[0]}), at="verifier")
     assert error.value.code == "start_state_mismatch"
 
 
-def test_pin_proof_covers_every_byte_and_survives_restart(
-    store: StoreProcess, executor: Executor, tmp_path: Path
-) -> None:
+def test_pin_proof_covers_every_byte_and_survives_restart(node: OneNode) -> None:
     files = [b"manifest", b"model" * 100_000]
-    cids = [store.add(content) for content in files]
-    market = Market(store)
+    cids = [node.store.add(content) for content in files]
+    market = Market(node.store)
     task = {"nonce": "0x" + "09" * 32, "cids": cids, "round": 1, "checkpoint_cid": cids[0], "release": []}
-    worker = work(market, tmp_path, executor, lease("pin", task))
+    worker = node.work(market, lease("pin", task))
     assert market.body("complete")["proof"] == to_hex(hashlib.sha256(b"\x09" * 32 + b"".join(files)).digest())
     worker.workspace.store.collect()
-    kept = {str(cid) for cid in Workspace(tmp_path).store.pins()}
+    kept = {str(cid) for cid in node.workspace.store.pins()}
     assert kept == set(cids)
 
 
-def test_released_checkpoint_is_unpinned_except_shared_files(
-    store: StoreProcess, executor: Executor, tmp_path: Path
-) -> None:
-    first, second, shared = (store.add(content) for content in (b"first", b"second", b"model" * 100_000))
-    market = Market(store)
+def test_released_checkpoint_is_unpinned_except_shared_files(node: OneNode) -> None:
+    first, second, shared = (node.store.add(content) for content in (b"first", b"second", b"model" * 100_000))
+    market = Market(node.store)
     for cids, released in (([first, shared], []), ([second, shared], [first])):
         task = {"nonce": "0x" + "09" * 32, "cids": cids, "round": 1, "checkpoint_cid": cids[0], "release": released}
-        work(market, tmp_path, executor, lease("pin", task))
-    workspace = Workspace(tmp_path)
+        node.work(market, lease("pin", task))
+    workspace = node.workspace
     assert {str(cid) for cid in workspace.store.pins()} == {second, shared}
-    workspace.release([first, store.add(b"never kept")])  # again, and unknown: nothing happens
+    workspace.release([first, node.store.add(b"never kept")])  # again, and unknown: nothing happens
     assert workspace.store.collect() == 1
     workspace.release([second])
     assert not list(workspace.store.pins())
@@ -242,14 +215,14 @@ def test_interrupted_release_is_finished_by_next(tmp_path: Path, monkeypatch: py
     assert not list((tmp_path / "checkpoints").iterdir())
 
 
-def test_release_follows_proof_of_newer_checkpoint(store: StoreProcess, executor: Executor, tmp_path: Path) -> None:
-    kept, newer = store.add(b"kept"), store.add(b"newer")
+def test_release_follows_proof_of_newer_checkpoint(node: OneNode) -> None:
+    kept, newer = node.store.add(b"kept"), node.store.add(b"newer")
     task = {"nonce": "0x" + "09" * 32, "cids": [kept], "round": 1, "checkpoint_cid": kept, "release": []}
-    work(Market(store), tmp_path, executor, lease("pin", task))
-    silent = Market(store, at="complete", fault=Unreachable("market-unreachable", "the market does not answer"))
+    node.work(Market(node.store), lease("pin", task))
+    silent = Market(node.store, at="complete", fault=Unreachable("market-unreachable", "the market does not answer"))
     with pytest.raises(Unreachable):
-        work(silent, tmp_path, executor, lease("pin", task | {"cids": [newer], "release": [kept]}))
-    assert kept in {str(cid) for cid in Workspace(tmp_path).store.pins()}
+        node.work(silent, lease("pin", task | {"cids": [newer], "release": [kept]}))
+    assert kept in {str(cid) for cid in node.workspace.store.pins()}
 
 
 def test_leases_are_remembered_until_they_end(tmp_path: Path) -> None:
@@ -271,25 +244,24 @@ def test_old_states_are_removed_and_young_ones_kept(tmp_path: Path) -> None:
     assert young.exists()
 
 
-def test_pins_of_unobtainable_checkpoint_are_released(store: StoreProcess, executor: Executor, tmp_path: Path) -> None:
-    manifest, newer, gone = store.add(b"of a lost one"), store.add(b"the newer"), cid_of_file(b"nobody has this")
+def test_pins_of_unobtainable_checkpoint_are_released(node: OneNode) -> None:
+    manifest, newer = node.store.add(b"of a lost one"), node.store.add(b"the newer")
+    gone = cid_of_file(b"nobody has this")
     task = {"nonce": "0x" + "09" * 32, "cids": [manifest, gone], "round": 1, "checkpoint_cid": manifest, "release": []}
     with pytest.raises(BlockNotFound):
-        work(Market(store), tmp_path, executor, lease("pin", task))
-    assert {str(cid) for cid in Workspace(tmp_path).store.pins()} == {manifest}
+        node.work(Market(node.store), lease("pin", task))
+    assert {str(cid) for cid in node.workspace.store.pins()} == {manifest}
     again = task | {"cids": [newer], "checkpoint_cid": newer, "release": [manifest]}  # others keep it
-    work(Market(store), tmp_path, executor, lease("pin", again))
-    assert {str(cid) for cid in Workspace(tmp_path).store.pins()} == {newer}
+    node.work(Market(node.store), lease("pin", again))
+    assert {str(cid) for cid in node.workspace.store.pins()} == {newer}
 
 
-def test_silent_child_is_abandoned_with_its_lease(
-    store: StoreProcess, executor: Executor, train_task: dict[str, Any], tmp_path: Path
-) -> None:
+def test_silent_child_is_abandoned_with_its_lease(node: OneNode) -> None:
     refusal = ApiError(409, "lease-lost", "The lease is expired (round_closed).")
-    market = Market(store, at="keep", fault=None)
-    executor.run({"kind": "probe"}, 60)
-    with stopped_child(executor):
-        working = threading.Thread(target=lambda: outcome.append(_failure(market, tmp_path, executor, train_task)))
+    market = Market(node.store, at="keep", fault=None)
+    node.executor.run({"kind": "probe"}, 60)
+    with stopped_child(node.executor):
+        working = threading.Thread(target=lambda: outcome.append(_failure(node, market)))
         outcome: list[type[BaseException] | None] = []
         working.start()
         delay(1.0)
@@ -299,9 +271,9 @@ def test_silent_child_is_abandoned_with_its_lease(
     assert outcome == [LeaseLost]
 
 
-def _failure(market: Market, directory: Path, executor: Executor, task: dict[str, Any]) -> type[BaseException] | None:
+def _failure(node: OneNode, market: Market) -> type[BaseException] | None:
     try:
-        work(market, directory, executor, lease("train", task))
+        node.train(market)
     except Exception as error:
         return type(error)
     return None

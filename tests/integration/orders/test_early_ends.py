@@ -32,15 +32,15 @@ def test_job_without_capacity_fails_and_frees_nodes(world: World, nodes: list[st
     job_id = world.running(nodes)
     delivered = world.deliver(nodes[0])
     for node in nodes[1:]:
-        world.rows(lambda session, node=node: leases.remove_node_from_jobs(session, node, "jailed"))
+        world.call(leases.remove_node_from_jobs, node, "jailed")
     _retire(world, nodes[1:])
     world.start_round(job_id, ago=world.settings.round_deadline_seconds * 4)
     world.dispatch(job_id)
     assert (world.read(job_id).status, world.read(job_id).reason) == (JobStatus.FAILED, "no_capacity")
-    assert world.rows(leases_service.busy_providers) == set()
+    assert world.call(leases_service.busy_providers) == set()
     assert "settlement.settle" not in world.wakes.names()  # the delivered unit is still undecided
     [unit] = world.units(job_id, provider=delivered.node)
-    world.rows(lambda session: units.reject_unit(session, unit.id, "provider_jailed"))
+    world.call(units.reject_unit, unit.id, "provider_jailed")
     assert ("settlement.settle", ()) in world.wakes.seen
 
 
@@ -50,7 +50,7 @@ def test_outage_time_does_not_expire_job(world: World, nodes: list[str]) -> None
     seen = [utc_now(), utc_now() - timedelta(seconds=ago + 60)]
     for at in seen:
         minute = minute_of(at.timestamp())
-        world.rows(lambda session, minute=minute: record_repository.mark_minute(session, nodes[0], *minute))
+        world.call(record_repository.mark_minute, nodes[0], *minute)
     world.start_round(job_id, ago=ago)
     world.dispatch(job_id)
     assert world.read(job_id).status == JobStatus.RUNNING
@@ -61,7 +61,7 @@ def test_outage_time_does_not_expire_job(world: World, nodes: list[str]) -> None
     world.start_round(job_id, ago=ago)
     _retire(world, nodes)
     for node in nodes:
-        world.rows(lambda session, node=node: leases.remove_node_from_jobs(session, node, "jailed"))
+        world.call(leases.remove_node_from_jobs, node, "jailed")
     world.dispatch(job_id)  # no node works: this is not an outage
     assert (world.read(job_id).status, world.read(job_id).reason) == (JobStatus.FAILED, "no_capacity")
 
@@ -84,7 +84,7 @@ def test_dataset_differing_from_manifest_fails_job(world: World, nodes: list[str
     world.spec = replace(world.spec, dataset=manifest)
     job_id = world.running(nodes)
     assert (world.read(job_id).status, world.read(job_id).reason) == (JobStatus.FAILED, "dataset_unusable")
-    assert world.rows(leases_service.busy_providers) == set()
+    assert world.call(leases_service.busy_providers) == set()
     assert ("settlement.settle", ()) in world.wakes.seen
 
 
@@ -94,7 +94,7 @@ def test_job_dataset_survives_release_of_equal_unit_file(world: World, nodes: li
     split = describe_split(world.storage.put(TEXT * 2, max_bytes=2**20).cid, TEXT * 2)
     uploaded = utc_now() - timedelta(days=2)
     state = {"cid": split.cid, "joined": True, "pinned_here": True, "touched_at": uploaded}
-    world.rows(lambda session: session.add(Upload(unit_id=unit.id, purpose=uploads.PAYLOAD, **state)))
+    world.call(lambda session: session.add(Upload(unit_id=unit.id, purpose=uploads.PAYLOAD, **state)))
     manifest = world.storage.put(DatasetManifest(split, split).to_bytes(), max_bytes=2**20).cid
     world.spec = replace(world.spec, dataset=manifest)
     first_checkpoint.build_initial_checkpoint(world.database, world.storage, world.job())
@@ -107,8 +107,8 @@ def test_cancelled_running_job_pays_delivered_units(world: World, nodes: list[st
     world.deliver(nodes[0])
     at_work = world.work(nodes[1])
     payer = Principal(world.read(job_id).payer, frozenset(), 1, "session")
-    world.rows(lambda session: cancellation.cancel(session, payer, job_id))
-    world.rows(lambda session: cancellation.cancel(session, payer, job_id))  # again: nothing happens
+    world.call(cancellation.cancel, payer, job_id)
+    world.call(cancellation.cancel, payer, job_id)  # again: nothing happens
     assert world.read(job_id).status == JobStatus.CANCELLED
     statuses = [(unit.status, unit.reason) for unit in world.units(job_id)]
     assert statuses == [("uploaded", None)] + [("lost", "cancelled_by_payer")] * 3
@@ -118,33 +118,33 @@ def test_cancelled_running_job_pays_delivered_units(world: World, nodes: list[st
     assert not [lease for lease in open_leases if lease.status in ("offered", "active")]
     assert "settlement.settle" not in world.wakes.names()
     [unit] = world.units(job_id, status="uploaded")
-    world.rows(lambda session: units.mark_checking(session, unit.id, 0))
-    world.rows(lambda session: units.pass_unit(session, unit.id))
+    world.call(units.mark_checking, unit.id, 0)
+    world.call(units.pass_unit, unit.id)
     assert ("settlement.settle", ()) in world.wakes.seen
 
 
 def test_job_is_cancellable_only_before_training_ends(world: World, nodes: list[str]) -> None:
     waiting, finished = world.job(), world.running(nodes, rounds=1)
     principal = Principal(world.read(waiting).payer, frozenset(), 1, "session")
-    world.rows(lambda session: cancellation.cancel(session, principal, waiting))
+    world.call(cancellation.cancel, principal, waiting)
     assert world.read(waiting).status == JobStatus.CANCELLED
     assert ("settlement.settle", ()) in world.wakes.seen
     world.deliver_all(nodes)
     world.aggregate(finished)
     admin = Principal(nodes[0], frozenset({"admin"}), 1, "session")
     with pytest.raises(NotCancellable):
-        world.rows(lambda session: cancellation.cancel(session, admin, finished))
+        world.call(cancellation.cancel, admin, finished)
 
 
 def test_waiting_ends_exactly_at_wait_until(world: World) -> None:
     job_id = world.job()
     end = world.read(job_id).wait_until
-    assert [bid.id for bid in world.rows(lambda session: book.open_bids(session, 1, "eu", end - timedelta(seconds=1)))]
+    assert [bid.id for bid in world.call(book.open_bids, 1, "eu", end - timedelta(seconds=1))]
     assert book.expire_due(world.database, end - timedelta(microseconds=1)) == 0
     assert book.expire_due(world.database, end) == 1
     assert (world.read(job_id).status, world.read(job_id).reason) == (JobStatus.EXPIRED, "expired")
     assert ("settlement.settle", ()) in world.wakes.seen
-    assert world.rows(lambda session: book.open_bids(session, 1, "eu", end)) == []
+    assert world.call(book.open_bids, 1, "eu", end) == []
 
 
 def test_recently_extended_job_does_not_expire(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

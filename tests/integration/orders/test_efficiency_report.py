@@ -19,14 +19,13 @@ REPORT = {"compute_ms": 3000, "transfer_ms": 500, "bytes_up": 700, "bytes_down":
 
 
 def _report(world: World, job_id: str) -> Efficiency:
-    found: Efficiency = world.rows(lambda session: efficiency(session, session.get(Job, job_id)))
+    found: Efficiency = world.call(lambda session: efficiency(session, session.get(Job, job_id)))
     return found
 
 
 def _deliver(world: World, node: str, report: dict[str, int]) -> None:
     work = world.work(node, report=report)
-    work.commit()
-    work.complete()
+    work.deliver()
 
 
 def _let_pass(world: World, job_id: str, job_seconds: int, unit_seconds: int) -> None:
@@ -38,7 +37,7 @@ def _let_pass(world: World, job_id: str, job_seconds: int, unit_seconds: int) ->
             assert unit.uploaded_at is not None
             unit.created_at = unit.uploaded_at - timedelta(seconds=unit_seconds)
 
-    world.rows(change)
+    world.call(change)
 
 
 def _shares(found: Efficiency) -> list[float | None]:
@@ -62,7 +61,7 @@ def test_shares_and_speed_follow_from_reports(world: World, nodes: list[str]) ->
     assert [(node.provider, node.units, node.up_bytes_per_second) for node in found.nodes] == [
         (node, 1, 1400) for node in sorted(nodes[:3])
     ]
-    shown = world.rows(lambda session: unit_views(session, session.get(Job, job_id)))
+    shown = world.call(lambda session: unit_views(session, session.get(Job, job_id)))
     reported = {unit.provider: unit.report for unit in shown}
     assert reported == {**dict.fromkeys(nodes[:3], NodeReport(**REPORT)), nodes[3]: None}
 

@@ -115,8 +115,8 @@ def test_reader_resumes_after_its_last_event(api: httpx.Client, job: Watched) ->
 
 
 @pytest.mark.parametrize("last", ["-1", "x", str(2**63)])
-def test_invalid_event_id_is_refused_with_header_name(api: httpx.Client, job: Watched, last: str) -> None:
-    answer = api.get(job.path, headers=job.payer.headers | {"Last-Event-ID": last})
+def test_invalid_event_id_is_refused_with_header_name(job: Watched, last: str) -> None:
+    answer = job.payer.get(job.path, headers={"Last-Event-ID": last})
     assert refusal(answer, 422, "invalid-request")["field"] == "header.last-event-id"
 
 
@@ -197,9 +197,9 @@ def test_events_arrive_when_redis_is_down(api: httpx.Client, job: Watched) -> No
 
 
 def test_only_payer_and_admins_watch_job(api: httpx.Client, job: Watched) -> None:
-    refusal(api.get(job.path, headers=sign_in(api).headers), 404, "job-not-found")
+    refusal(sign_in(api).get(job.path), 404, "job-not-found")
     refusal(api.get(job.path), 401, "not-authenticated")
-    refusal(api.get("/v1/jobs/0x" + "00" * 32 + "/events", headers=job.payer.headers), 404, "job-not-found")
+    refusal(job.payer.get("/v1/jobs/0x" + "00" * 32 + "/events"), 404, "job-not-found")
     admin = sign_in(api)
     with job.database.transaction() as session:
         session.execute(text("UPDATE accounts SET roles = '{admin}' WHERE address = :a"), {"a": admin.address})

@@ -1,13 +1,12 @@
 """A payer's operations on a job: amend, pause, resume, extend, clone and report."""
 
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import httpx
 import pytest
 from fastapi import FastAPI
-from kit.api.clients import Caller, refusal, sign_in
+from kit.api.clients import Caller, accepted, refusal, sign_in
 from kit.api.submission_fixtures import app_on_chain, fake_chain  # noqa: F401  (fixtures)
 from kit.jobs.jobs_fixtures import ENVIRONMENT, ZEN, World
 from sqlalchemy import select, update
@@ -28,65 +27,58 @@ from zoo_compute.client.client import Client
 Body = dict[str, Any]
 
 
-@pytest.fixture
-def payer_of(api: httpx.Client, world: World) -> Callable[[str], Caller]:
-    return lambda job_id: sign_in(api, world.wallets[world.read(job_id).payer])
+def payer_of(api: httpx.Client, world: World, job_id: str) -> Caller:
+    return sign_in(api, world.wallets[world.read(job_id).payer])
 
 
 def _bids(world: World) -> list[tuple[str, int]]:
-    return [(bid.id, bid.limit_price) for bid in world.rows(lambda s: book.open_bids(s, 1, "eu", utc_now()))]
+    return [(bid.id, bid.limit_price) for bid in world.call(book.open_bids, 1, "eu", utc_now())]
 
 
-def test_waiting_job_is_amended_within_signed_order(
-    api: httpx.Client, world: World, payer_of: Callable[[str], Caller]
-) -> None:
+def test_waiting_job_is_amended_within_signed_order(api: httpx.Client, world: World) -> None:
     job_id = world.job()
-    payer, path = payer_of(job_id), f"/v1/jobs/{job_id}"
-    signed = api.get(path, headers=payer.headers).json()
-    lower = api.patch(path, json={"max_price": str(2 * ZEN)}, headers=payer.headers).json()
+    payer, path = payer_of(api, world, job_id), f"/v1/jobs/{job_id}"
+    signed = payer.get(path).json()
+    lower = payer.patch(path, json={"max_price": str(2 * ZEN)}).json()
     assert (lower["price_cap_wei"], lower["max_price_wei"]) == (str(2 * ZEN), str(4 * ZEN))
     assert _bids(world) == [(job_id, 2 * ZEN)]
-    back = api.patch(path, json={"max_price": str(4 * ZEN)}, headers=payer.headers).json()
+    back = payer.patch(path, json={"max_price": str(4 * ZEN)}).json()
     assert back["price_cap_wei"] == str(4 * ZEN)
-    problem = refusal(api.patch(path, json={"max_price": str(4 * ZEN + 1)}, headers=payer.headers), 409, "order-fixed")
+    problem = refusal(payer.patch(path, json={"max_price": str(4 * ZEN + 1)}), 409, "order-fixed")
     assert (problem["field"], "clone" in str(problem["remedy"])) == ("max_price", True)
     later = (world.read(job_id).wait_until + timedelta(seconds=1)).isoformat()
-    refusal(api.patch(path, json={"wait_until": later}, headers=payer.headers), 409, "order-fixed")
-    refusal(api.patch(path, json={"max_price": "1"}, headers=payer.headers), 422, "invalid-order")
+    refusal(payer.patch(path, json={"wait_until": later}), 409, "order-fixed")
+    refusal(payer.patch(path, json={"max_price": "1"}), 422, "invalid-order")
     soon = (utc_now() + timedelta(seconds=30)).isoformat()
-    shorter = api.patch(path, json={"wait_until": soon}, headers=payer.headers).json()
+    shorter = payer.patch(path, json={"wait_until": soon}).json()
     assert (shorter["wait_until"], shorter["expires_at"] < signed["expires_at"]) == (signed["wait_until"], True)
     assert book.expire_due(world.database, utc_now() + timedelta(seconds=31)) == 1
     assert world.read(job_id).status == "expired"
-    refusal(api.patch(path, json={"max_price": str(ZEN)}, headers=payer.headers), 409, "not-amendable")
+    refusal(payer.patch(path, json={"max_price": str(ZEN)}), 409, "not-amendable")
 
 
-def test_paused_waiting_job_leaves_book_and_still_expires(
-    api: httpx.Client, world: World, payer_of: Callable[[str], Caller], nodes: list[str]
-) -> None:
+def test_paused_waiting_job_leaves_book_and_still_expires(api: httpx.Client, world: World, nodes: list[str]) -> None:
     job_id = world.job()
-    payer, path = payer_of(job_id), f"/v1/jobs/{job_id}"
+    payer, path = payer_of(api, world, job_id), f"/v1/jobs/{job_id}"
     metrics = api.get("/metrics").text
     assert 'zoo_jobs{status="matching"} 1.0' in metrics
     assert 'zoo_providers{kind="provider",status="active"} 4.0' in metrics
-    assert api.post(f"{path}/pause", headers=payer.headers).json()["paused_at"] is not None
+    assert payer.post(f"{path}/pause").json()["paused_at"] is not None
     assert _bids(world) == []
     with world.database.transaction() as session:
         assert not book.assign(session, world.settings, job_id, ZEN, None, nodes, ENVIRONMENT)  # type: ignore[arg-type]
-    assert api.post(f"{path}/resume", headers=payer.headers).json()["paused_at"] is None
+    assert payer.post(f"{path}/resume").json()["paused_at"] is None
     assert len(_bids(world)) == 1
-    api.post(f"{path}/pause", headers=payer.headers)
+    payer.post(f"{path}/pause")
     assert book.expire_due(world.database, utc_now() + timedelta(hours=1)) == 1
-    refusal(api.post(f"{path}/resume", headers=payer.headers), 409, "not-pausable")
+    refusal(payer.post(f"{path}/resume"), 409, "not-pausable")
 
 
-def test_paused_running_job_finishes_leases_and_resumes(
-    api: httpx.Client, world: World, payer_of: Callable[[str], Caller], nodes: list[str]
-) -> None:
+def test_paused_running_job_finishes_leases_and_resumes(api: httpx.Client, world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes)
-    payer, path = payer_of(job_id), f"/v1/jobs/{job_id}"
+    payer, path = payer_of(api, world, job_id), f"/v1/jobs/{job_id}"
     world.deliver(nodes[0])
-    api.post(f"{path}/pause", headers=payer.headers)
+    payer.post(f"{path}/pause")
     world.dispatch(job_id)
     assert len(_held(world, job_id)) == 4  # their leases are out
     world.deliver_all(nodes[1:])
@@ -94,10 +86,10 @@ def test_paused_running_job_finishes_leases_and_resumes(
     world.close_round(job_id)
     assert world.read(job_id).current_round == 1
     assert (len(world.units(job_id)), _held(world, job_id)) == (4, [])
-    refusal(api.post(f"{path}/extend", json={"budget_max": "1"}, headers=payer.headers), 422, "budget-below-one-unit")
-    proposed = api.post(f"{path}/extend", json={}, headers=payer.headers).json()
+    refusal(payer.post(f"{path}/extend", json={"budget_max": "1"}), 422, "budget-below-one-unit")
+    proposed = payer.post(f"{path}/extend", json={}).json()
     assert proposed["request"]["training_config"]["rounds"] == 1
-    assert api.post(f"{path}/resume", headers=payer.headers).json()["paused_at"] is None
+    assert payer.post(f"{path}/resume").json()["paused_at"] is None
     world.dispatch(job_id)
     assert sorted(_held(world, job_id)) == sorted(nodes)
     assert len(world.units(job_id, round=1)) == 4
@@ -107,12 +99,10 @@ def _held(world: World, job_id: str) -> list[str]:
     return world.all(select(Slot.provider).where(Slot.job_id == job_id, Slot.provider.is_not(None)))
 
 
-def test_pause_ends_in_time_for_settlement(
-    api: httpx.Client, world: World, payer_of: Callable[[str], Caller], nodes: list[str]
-) -> None:
+def test_pause_ends_in_time_for_settlement(api: httpx.Client, world: World, nodes: list[str]) -> None:
     job_id, network = world.running(nodes), NETWORKS["devnet"]
-    payer, path = payer_of(job_id), f"/v1/jobs/{job_id}"
-    api.post(f"{path}/pause", headers=payer.headers)
+    payer, path = payer_of(api, world, job_id), f"/v1/jobs/{job_id}"
+    payer.post(f"{path}/pause")
     limit = world.read(job_id).wait_until + amendments.longest_pause(network)
     assert amendments.end_long_pauses(world.database, network, limit - timedelta(seconds=1)) == 0
     assert amendments.end_long_pauses(world.database, network, limit) == 1
@@ -121,44 +111,40 @@ def test_pause_ends_in_time_for_settlement(
     late = world.running([world.node() for _ in range(4)])
     with world.database.transaction() as session:
         session.get_one(Job, late).wait_until -= amendments.longest_pause(network) + timedelta(hours=1)
-    refusal(api.post(f"/v1/jobs/{late}/pause", headers=payer_of(late).headers), 409, "not-pausable")
+    refusal(payer_of(api, world, late).post(f"/v1/jobs/{late}/pause"), 409, "not-pausable")
 
 
-def test_trained_job_is_extended_from_checkpoint_and_cloned(
-    api: httpx.Client, world: World, payer_of: Callable[[str], Caller], nodes: list[str]
-) -> None:
+def test_trained_job_is_extended_from_checkpoint_and_cloned(api: httpx.Client, world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes, rounds=1)
-    payer, path = payer_of(job_id), f"/v1/jobs/{job_id}"
-    refusal(api.post(f"{path}/extend", json={}, headers=payer.headers), 409, "nothing-to-continue")
+    payer, path = payer_of(api, world, job_id), f"/v1/jobs/{job_id}"
+    refusal(payer.post(f"{path}/extend", json={}), 409, "nothing-to-continue")
     world.deliver_all(nodes)
     world.aggregate(job_id)
-    state = api.get(path, headers=payer.headers).json()
-    metrics = api.get(f"{path}/metrics", headers=payer.headers).json()["rounds"]
+    state = payer.get(path).json()
+    metrics = payer.get(f"{path}/metrics").json()["rounds"]
     assert [point["validation_loss"] for point in metrics] == [state["initial_loss"], state["final_loss"]]
     assert (metrics[1]["units_included"], metrics[1]["train_loss"]) == (4, "5.500000")
     change = {"rounds": 3, "budget_max": str(2 * ZEN)}
-    further = api.post(f"{path}/extend", json=change, headers=payer.headers).json()
+    further = payer.post(f"{path}/extend", json=change).json()
     spec = TrainingSpec.from_dict(further["quote"]["spec"])
     assert (spec.start_model, spec.training.rounds) == (state["final_model_cid"], 3)
     assert further["quote"]["order"]["message"]["budget"] == str(2 * ZEN)
     assert spec.training.seed != TrainingSpec.from_dict(state["spec"]).training.seed
-    again = api.post(f"{path}/clone", json={"max_price": str(3 * ZEN)}, headers=payer.headers).json()
+    again = payer.post(f"{path}/clone", json={"max_price": str(3 * ZEN)}).json()
     assert again["quote"]["spec_hash"] == state["spec_hash"]
     assert again["request"]["max_price"] == str(3 * ZEN)
     # The continuation begins with the first job's last model.
     continued = world.job(nodes=4, document=further["quote"]["spec"])
     world.dispatch(continued)
-    first = api.get(f"/v1/jobs/{continued}", headers=payer_of(continued).headers).json()
+    first = payer_of(api, world, continued).get(f"/v1/jobs/{continued}").json()
     assert first["initial_loss"] == state["final_loss"]
 
 
-def test_far_wait_is_cloned_and_refused_elsewhere(
-    api: httpx.Client, world: World, payer_of: Callable[[str], Caller]
-) -> None:
+def test_far_wait_is_cloned_and_refused_elsewhere(api: httpx.Client, world: World) -> None:
     job_id = world.job()
     with world.database.transaction() as session:
         session.get_one(Job, job_id).wait_until = LAST_INSTANT
-    path, headers = f"/v1/jobs/{job_id}", payer_of(job_id).headers
+    path, headers = f"/v1/jobs/{job_id}", payer_of(api, world, job_id).headers
     assert api.post(f"{path}/clone", json={}, headers=headers).status_code == 200
     too_far = {"wait_until": "9999-12-31T23:59:59Z"}
     for answer in (
@@ -168,14 +154,10 @@ def test_far_wait_is_cloned_and_refused_elsewhere(
         assert refusal(answer, 422, "invalid-request")["field"] == "wait_until"
 
 
-def test_quote_names_last_trade_price_and_training_time(
-    api: httpx.Client, world: World, payer_of: Callable[[str], Caller], nodes: list[str]
-) -> None:
+def test_quote_names_last_trade_price_and_training_time(api: httpx.Client, world: World, nodes: list[str]) -> None:
     def quote(job_id: str) -> Body:
-        answer = api.post(f"/v1/jobs/{job_id}/clone", json={}, headers=payer_of(job_id).headers)
-        assert answer.status_code == 200, answer.text
-        found: Body = answer.json()["quote"]
-        return found
+        cloned: Body = accepted(payer_of(api, world, job_id).post(f"/v1/jobs/{job_id}/clone", json={}))
+        return cloned["quote"]
 
     job_id = world.job(nodes=len(nodes), rounds=3, max_price=3 * ZEN)
     before = quote(job_id)
@@ -193,8 +175,7 @@ def test_quote_names_last_trade_price_and_training_time(
 
 
 def test_client_signs_exactly_requested_terms(api: httpx.Client, app: FastAPI, world: World, nodes: list[str]) -> None:
-    job_id = world.running(nodes, rounds=1)
-    world.deliver_all(nodes)
+    job_id = world.delivered_job(nodes, rounds=1)
     world.aggregate(job_id)
     wallet = world.wallets[world.read(job_id).payer]
     app.state.services.part(ChainViews).balances[wallet.address] = 10 * ZEN
@@ -221,14 +202,12 @@ def _dearer(answer: Any) -> Any:
     return answer
 
 
-def test_retried_operation_gets_first_answer(
-    api: httpx.Client, world: World, payer_of: Callable[[str], Caller]
-) -> None:
+def test_retried_operation_gets_first_answer(api: httpx.Client, world: World) -> None:
     job_id = world.job()
-    payer, path = payer_of(job_id), f"/v1/jobs/{job_id}"
+    payer, path = payer_of(api, world, job_id), f"/v1/jobs/{job_id}"
     headers = payer.headers | {"Idempotency-Key": "pause-1"}
     first = api.post(f"{path}/pause", headers=headers)
-    api.post(f"{path}/resume", headers=payer.headers)
+    payer.post(f"{path}/resume")
     again = api.post(f"{path}/pause", headers=headers)
     assert (again.json(), again.headers["idempotent-replayed"]) == (first.json(), "true")
     assert world.read(job_id).paused_at is None  # nothing was done for the retry

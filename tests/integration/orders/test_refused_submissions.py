@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import httpx
 import pytest
 from kit.api.clients import Caller
 from kit.api.submission_fixtures import (  # noqa: F401  (fixtures)
@@ -39,13 +38,11 @@ FOREIGN = "0x" + "11" * 64 + "1b"
 """A well-formed signature of nobody in particular."""
 
 
-def test_dataset_manifest_with_non_text_key_is_refused(
-    api: httpx.Client, services: Services, payer: Caller, body: Body
-) -> None:
+def test_dataset_manifest_with_non_text_key_is_refused(services: Services, payer: Caller, body: Body) -> None:
     """JSON can hold half a surrogate pair, which UTF-8 cannot encode."""
     manifest = b'{"\\ud800":1,"kind":"zoo-dataset/1","tokenizer":"bytes","train":{},"validation":{}}'
     dataset = services.part(Storage).put(manifest, max_bytes=1000).cid
-    answer = api.post("/v1/quotes", json=body | {"data_config": {"dataset": dataset}}, headers=payer.headers)
+    answer = payer.post("/v1/quotes", json=body | {"data_config": {"dataset": dataset}})
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid-dataset")
     assert "\\ud800" in answer.json()["detail"]
 
@@ -86,7 +83,6 @@ def test_dataset_manifest_with_non_text_key_is_refused(
     ],
 )
 def test_invalid_jobs_are_refused_by_quote_and_submission(
-    api: httpx.Client,
     services: Services,
     payer: Caller,
     body: Body,
@@ -94,12 +90,12 @@ def test_invalid_jobs_are_refused_by_quote_and_submission(
     code: str,
     field: str,
 ) -> None:
-    submission_body = sign_job(api, payer, body)
+    submission_body = sign_job(payer, body)
     for path, document in (("/v1/quotes", body), ("/v1/jobs", submission_body)):
         document = {**document, "training_config": dict(document["training_config"])}
         document["data_config"] = dict(document["data_config"])
         change(document)
-        answer = api.post(path, json=document, headers={**payer.headers, "Idempotency-Key": path})
+        answer = payer.post(path, json=document, headers={"Idempotency-Key": path})
         problem = answer.json()
         # A spoiled submission is no longer what was signed, which may be noticed before the field is.
         if path == "/v1/quotes" or problem["code"] != "invalid-signature":
@@ -109,9 +105,9 @@ def test_invalid_jobs_are_refused_by_quote_and_submission(
     assert written(services) == [0, 0, 0, 0]
 
 
-def test_unknown_key_names_its_nearest(api: httpx.Client, payer: Caller, body: Body) -> None:
+def test_unknown_key_names_its_nearest(payer: Caller, body: Body) -> None:
     body["training_config"] = {**body["training_config"], "batchsize": 4}
-    detail = api.post("/v1/quotes", json=body, headers=payer.headers).json()["detail"]
+    detail = payer.post("/v1/quotes", json=body).json()["detail"]
     assert "'batch_size'" in detail
 
 
@@ -130,51 +126,47 @@ def test_unknown_key_names_its_nearest(api: httpx.Client, payer: Caller, body: B
     ],
 )
 def test_signature_must_match_caller_and_job(
-    api: httpx.Client, services: Services, payer: Caller, body: Body, spoil: Body, code: str, field: str
+    services: Services, payer: Caller, body: Body, spoil: Body, code: str, field: str
 ) -> None:
-    answer = api.post("/v1/jobs", json={**sign_job(api, payer, body), **spoil}, headers=payer.headers)
+    answer = payer.post("/v1/jobs", json={**sign_job(payer, body), **spoil})
     problem = answer.json()
     assert (answer.status_code, problem["code"], problem["field"]) == (422, code, field), problem
     assert written(services) == [0, 0, 0, 0]
 
 
-def test_order_with_too_many_segments_is_refused(
-    api: httpx.Client, services: Services, payer: Caller, body: Body
-) -> None:
+def test_order_with_too_many_segments_is_refused(services: Services, payer: Caller, body: Body) -> None:
     most = {**body["training_config"], "inner_steps": MAX_SEGMENTS * 10, "segment_steps": 10}
     job = {**body, "training_config": most}
-    submission_body = sign_job(api, payer, job)
-    quote = api.post("/v1/quotes", json=job, headers=payer.headers).json()
+    submission_body = sign_job(payer, job)
+    quote = payer.post("/v1/quotes", json=job).json()
     assert quote["order"]["message"]["segments"] == str(MAX_SEGMENTS)
     order = {**quote["order"]["message"], "segments": str(MAX_SEGMENTS + 1), "nonce": submission_body["nonce"]}
     finer = {**job, "training_config": {**most, "inner_steps": (MAX_SEGMENTS + 1) * 10}}
     signature = sign_document(payer, {**quote["order"], "message": order})
     for refused, code in ((finer, "invalid-spec"), (job, "invalid-signature")):  # in the open, and under a smaller spec
         asked = {**submission_body, **refused, "order_signature": signature}
-        assert api.post("/v1/jobs", json=asked, headers=payer.headers).json()["code"] == code
+        assert payer.post("/v1/jobs", json=asked).json()["code"] == code
     assert written(services) == [0, 0, 0, 0]
-    assert api.post("/v1/jobs", json=submission_body, headers=payer.headers).status_code == 201
+    assert payer.post("/v1/jobs", json=submission_body).status_code == 201
 
 
-def test_budget_over_balance_is_quoted_but_refused(
-    api: httpx.Client, services: Services, payer: Caller, body: Body
-) -> None:
-    submission_body = sign_job(api, payer, {**body, "budget_max": str(101 * ZEN)})
-    problem = api.post("/v1/jobs", json=submission_body, headers=payer.headers).json()
+def test_budget_over_balance_is_quoted_but_refused(services: Services, payer: Caller, body: Body) -> None:
+    submission_body = sign_job(payer, {**body, "budget_max": str(101 * ZEN)})
+    problem = payer.post("/v1/jobs", json=submission_body).json()
     assert (problem["code"], problem["field"]) == ("insufficient-balance", "budget_max")
     assert written(services) == [0, 0, 0, 0]
 
 
 def test_permit_with_other_value_or_nonce_is_refused(
-    api: httpx.Client, services: Services, payer: Caller, body: Body, chain: FakeChain
+    services: Services, payer: Caller, body: Body, chain: FakeChain
 ) -> None:
-    submission_body = sign_job(api, payer, body)
-    quote = api.post("/v1/quotes", json=body, headers=payer.headers).json()
+    submission_body = sign_job(payer, body)
+    quote = payer.post("/v1/quotes", json=body).json()
     quote["permit"]["message"]["value"] = "1"
     small = {"deadline": quote["permit_deadline"], "signature": sign_document(payer, quote["permit"])}
-    answer = api.post("/v1/jobs", json={**submission_body, "permit": small}, headers=payer.headers)
+    answer = payer.post("/v1/jobs", json={**submission_body, "permit": small})
     assert (answer.json()["code"], answer.json()["field"]) == ("invalid-signature", "permit.signature")
     chain.permit_nonces[payer.address] += 1  # the permit was used before
-    answer = api.post("/v1/jobs", json=submission_body, headers=payer.headers)
+    answer = payer.post("/v1/jobs", json=submission_body)
     assert (answer.json()["code"], answer.json()["field"]) == ("invalid-signature", "permit.signature")
     assert written(services) == [0, 0, 0, 0]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import httpx
 import pytest
-from kit.api.clients import Caller, sign_in
+from kit.api.clients import Caller, accepted, sign_in
 from kit.api.submission_fixtures import (  # noqa: F401  (fixtures)
     Body,
     app_on_chain,
@@ -33,8 +33,8 @@ from training_gym.spec.config import METHODS
 from zoo_protocol.messages import struct_hash
 
 
-def test_quote_names_cost_and_writes_nothing(api: httpx.Client, services: Services, payer: Caller, body: Body) -> None:
-    quote = api.post("/v1/quotes", json=body, headers=payer.headers).json()
+def test_quote_names_cost_and_writes_nothing(services: Services, payer: Caller, body: Body) -> None:
+    quote = payer.post("/v1/quotes", json=body).json()
     assert quote["units"] == 8
     assert quote["spec"]["training_config"]["outer_learning_rate"] == 0.9  # defaults are filled in
     assert int(quote["cost_at_reserve_wei"]) == 8 * int(quote["unit_price_at_reserve_wei"])
@@ -59,45 +59,41 @@ def test_quote_names_cost_and_writes_nothing(api: httpx.Client, services: Servic
     [(2_500, False, 0.25, 0.25), (300, True, 0.125, 0.03), (None, True, 0.125, 0.02)],
 )
 def test_own_sampling_rate_is_quoted_signed_and_stored(
-    api: httpx.Client, payer: Caller, body: Body, asked: int | None, attested: bool, stated: float, least: float
+    payer: Caller, body: Body, asked: int | None, attested: bool, stated: float, least: float
 ) -> None:
     body |= {"requirements": {"attested_only": attested}} | ({} if asked is None else {"sampling_bps": asked})
-    quote = api.post("/v1/quotes", json=body, headers=payer.headers).json()
+    quote = payer.post("/v1/quotes", json=body).json()
     assert (quote["detection_probability"], quote["least_detection_probability"]) == pytest.approx((stated, least))
     assert quote["order"]["message"]["samplingBps"] == str(asked or 200)
-    signed = sign_job(api, payer, body)
-    lowered = api.post("/v1/jobs", json=signed | {"sampling_bps": 201}, headers=payer.headers)
+    signed = sign_job(payer, body)
+    lowered = payer.post("/v1/jobs", json=signed | {"sampling_bps": 201})
     assert (lowered.status_code, lowered.json()["field"]) == (422, "order_signature")
-    job = api.post("/v1/jobs", json=signed, headers=payer.headers).json()
+    job = payer.post("/v1/jobs", json=signed).json()
     assert job["sampling_bps"] == (asked or 200)
-    again = api.post(f"/v1/jobs/{job['id']}/clone", json={}, headers=payer.headers).json()
+    again = payer.post(f"/v1/jobs/{job['id']}/clone", json={}).json()
     assert (again["request"]["sampling_bps"], again["quote"]["sampling_bps"]) == (asked or 200, asked or 200)
 
 
-def test_large_model_is_stored_with_size_dependent_settings(api: httpx.Client, payer: Caller, body: Body) -> None:
+def test_large_model_is_stored_with_size_dependent_settings(payer: Caller, body: Body) -> None:
     body["model_config"] = {"hidden_size": 1024, "num_layers": 8, "num_heads": 8, "sequence_length": 8}
     body["training_config"] = {"rounds": 8, "batch_size": 1, "optimizer": "adamw", "value_bits": 4}
     body |= {"budget_max": str(100 * ZEN)}
-    quote = api.post("/v1/quotes", json=body, headers=payer.headers).json()
+    quote = payer.post("/v1/quotes", json=body).json()
     decided = {key: value for key, value in METHODS["slow_links"].items() if key != "value_bits"}
     decided |= {"learning_rate": 1e-3}
     assert quote["settings_by_size"] == decided
     assert quote["spec"]["training_config"].items() >= (decided | {"value_bits": 4}).items()
     assert "few_rounds" in [point["code"] for point in quote["advice"]]
-    answer = api.post("/v1/jobs", json=sign_job(api, payer, body), headers=payer.headers)
-    assert answer.status_code == 201, answer.text
-    job = answer.json()
+    job = accepted(payer.post("/v1/jobs", json=sign_job(payer, body)), 201)
     assert (job["spec"], job["spec_hash"]) == (quote["spec"], quote["spec_hash"])
     # Asked for by what is stored, nothing is left to decide.
-    again = api.post("/v1/quotes", json=body | job["spec"], headers=payer.headers).json()
+    again = payer.post("/v1/quotes", json=body | job["spec"]).json()
     assert (again["settings_by_size"], again["spec_hash"]) == ({}, job["spec_hash"])
 
 
 def test_signed_quote_creates_job_and_deposit(api: httpx.Client, services: Services, payer: Caller, body: Body) -> None:
-    submission_body = sign_job(api, payer, body)
-    answer = api.post("/v1/jobs", json=submission_body, headers=payer.headers)
-    assert answer.status_code == 201, answer.text
-    job = answer.json()
+    submission_body = sign_job(payer, body)
+    job = accepted(payer.post("/v1/jobs", json=submission_body), 201)
     assert (job["status"], job["budget_wei"], job["nonce"]) == ("submitted", str(ZEN), submission_body["nonce"])
     with services.database.transaction() as session:
         intent = session.scalars(select(TxIntent)).one()
@@ -110,22 +106,22 @@ def test_signed_quote_creates_job_and_deposit(api: httpx.Client, services: Servi
     encode_call("JobEscrow", "openJob", arguments)
     assert services.part(Storage).get(job["spec_cid"], max_bytes=10_000)
 
-    assert api.get(f"/v1/jobs/{job['id']}", headers=payer.headers).json() == job
-    assert api.get("/v1/jobs", headers=payer.headers).json() == {"jobs": [job], "next": None}
-    assert api.get(f"/v1/jobs/{job['id']}/units", headers=payer.headers).json() == []
-    assert api.get(f"/v1/jobs/{job['id']}/checkpoints", headers=payer.headers).json() == []
-    reason = api.get(f"/v1/jobs/{job['id']}/why", headers=payer.headers).json()
+    assert payer.get(f"/v1/jobs/{job['id']}").json() == job
+    assert payer.get("/v1/jobs").json() == {"jobs": [job], "next": None}
+    assert payer.get(f"/v1/jobs/{job['id']}/units").json() == []
+    assert payer.get(f"/v1/jobs/{job['id']}/checkpoints").json() == []
+    reason = payer.get(f"/v1/jobs/{job['id']}/why").json()
     assert [finding["code"] for finding in reason["findings"]] == ["deposit_pending"]
     outsider = sign_in(api)
-    assert api.get(f"/v1/jobs/{job['id']}/why", headers=outsider.headers).json()["code"] == "job-not-found"
-    assert api.get(f"/v1/jobs/{job['id']}", headers=outsider.headers).json()["code"] == "job-not-found"
-    assert api.post(f"/v1/jobs/{job['id']}/cancel", headers=outsider.headers).status_code == 404
+    assert outsider.get(f"/v1/jobs/{job['id']}/why").json()["code"] == "job-not-found"
+    assert outsider.get(f"/v1/jobs/{job['id']}").json()["code"] == "job-not-found"
+    assert outsider.post(f"/v1/jobs/{job['id']}/cancel").status_code == 404
 
 
-def test_allowed_regions_are_stored_with_job(api: httpx.Client, services: Services, payer: Caller, body: Body) -> None:
+def test_allowed_regions_are_stored_with_job(services: Services, payer: Caller, body: Body) -> None:
     wishes = {"regions": ["eu-west", "eu-north"], "excluded_regions": ["eu-north"]}
-    submission_body = sign_job(api, payer, {**body, "requirements": wishes})
-    job_id = api.post("/v1/jobs", json=submission_body, headers=payer.headers).json()["id"]
+    submission_body = sign_job(payer, {**body, "requirements": wishes})
+    job_id = payer.post("/v1/jobs", json=submission_body).json()["id"]
     with services.database.transaction() as session:
         job = session.get(Job, job_id)
         assert job is not None
@@ -136,25 +132,21 @@ def test_allowed_regions_are_stored_with_job(api: httpx.Client, services: Servic
 def test_retry_returns_first_answer_and_replay_is_refused(
     api: httpx.Client, services: Services, payer: Caller, body: Body
 ) -> None:
-    submission_body = sign_job(api, payer, body)
+    submission_body = sign_job(payer, body)
     headers = {**payer.headers, "Idempotency-Key": "once"}
     first = api.post("/v1/jobs", json=submission_body, headers=headers)
     again = api.post("/v1/jobs", json=submission_body, headers=headers)
     assert (first.status_code, again.status_code) == (201, 201)
     assert again.json() == first.json()
-    replay = api.post("/v1/jobs", json=submission_body, headers=payer.headers)
+    replay = payer.post("/v1/jobs", json=submission_body)
     assert (replay.status_code, replay.json()["code"], replay.json()["field"]) == (409, "nonce-replayed", "nonce")
     other = api.post("/v1/jobs", json={**submission_body, "nodes": 3}, headers=headers)
     assert other.json()["code"] == "idempotency-key-reused"
     assert written(services) == [1, 1, 1, 1]
 
 
-def test_final_deposit_lists_job_and_reverted_one_rejects(
-    api: httpx.Client, services: Services, payer: Caller, body: Body
-) -> None:
-    funded, reverted = (
-        api.post("/v1/jobs", json=sign_job(api, payer, body), headers=payer.headers).json()["id"] for _ in range(2)
-    )
+def test_final_deposit_lists_job_and_reverted_one_rejects(services: Services, payer: Caller, body: Body) -> None:
+    funded, reverted = (payer.post("/v1/jobs", json=sign_job(payer, body)).json()["id"] for _ in range(2))
     with services.database.transaction() as session:
         order = get(session, funded).order
         intents = {intent.subject: intent for intent in session.scalars(select(TxIntent))}
@@ -168,31 +160,27 @@ def test_final_deposit_lists_job_and_reverted_one_rejects(
             submission.on_deposit_intent(session, intents[reverted])
             submission.on_job_opened(session, opened(order))
             submission.on_job_opened(session, opened(replace(order, nonce=1)))  # not a job of this market
-    job = api.get(f"/v1/jobs/{funded}", headers=payer.headers).json()
+    job = payer.get(f"/v1/jobs/{funded}").json()
     assert (job["status"], job["escrowed_wei"], job["fee_bps"]) == ("matching", str(ZEN), 500)
-    job = api.get(f"/v1/jobs/{reverted}", headers=payer.headers).json()
+    job = payer.get(f"/v1/jobs/{reverted}").json()
     assert (job["status"], job["reason"]) == ("rejected", "permit_not_usable")
 
 
-def test_job_cancelled_before_deposit_is_refunded_when_final(
-    api: httpx.Client, services: Services, payer: Caller, body: Body
-) -> None:
-    job = api.post("/v1/jobs", json=sign_job(api, payer, body), headers=payer.headers).json()
+def test_job_cancelled_before_deposit_is_refunded_when_final(services: Services, payer: Caller, body: Body) -> None:
+    job = payer.post("/v1/jobs", json=sign_job(payer, body)).json()
     path = f"/v1/jobs/{job['id']}"
-    asked = api.post(f"{path}/cancel", headers=payer.headers).json()
+    asked = payer.post(f"{path}/cancel").json()
     assert (asked["status"], asked["cancel_requested"]) == ("submitted", True)
     with services.database.transaction() as session:
         submission.on_job_opened(session, opened(get(session, job["id"]).order))
-    cancelled = api.get(path, headers=payer.headers).json()
+    cancelled = payer.get(path).json()
     assert (cancelled["status"], cancelled["reason"]) == ("cancelled", "cancelled_by_payer")
     assert cancelled["escrowed_wei"] == str(ZEN)  # the settlement that follows refunds it
 
 
-def test_rejected_order_relayed_later_is_refunded(
-    api: httpx.Client, services: Services, payer: Caller, body: Body
-) -> None:
+def test_rejected_order_relayed_later_is_refunded(services: Services, payer: Caller, body: Body) -> None:
     """A reverted order is public with its signatures and valid once the payer has the budget."""
-    job = api.post("/v1/jobs", json=sign_job(api, payer, body), headers=payer.headers).json()
+    job = payer.post("/v1/jobs", json=sign_job(payer, body)).json()
     with services.database.transaction() as session:
         (intent,) = session.scalars(select(TxIntent))
         intent.status, intent.detail = IntentStatus.REVERTED, "ERC20InsufficientBalance(sender=0x, balance=0, needed=1)"
@@ -200,7 +188,7 @@ def test_rejected_order_relayed_later_is_refunded(
     for _ in range(2):
         with services.database.transaction() as session:
             submission.on_job_opened(session, opened(get(session, job["id"]).order))
-    relayed = api.get(f"/v1/jobs/{job['id']}", headers=payer.headers).json()
+    relayed = payer.get(f"/v1/jobs/{job['id']}").json()
     assert (relayed["status"], relayed["reason"]) == ("cancelled", "deposit_after_rejection")
     assert relayed["escrowed_wei"] == str(ZEN)  # as above
     with services.database.transaction() as session:
@@ -208,10 +196,10 @@ def test_rejected_order_relayed_later_is_refunded(
         assert jobs_to_settle(session) == [job["id"]]
 
 
-def test_jobs_are_paged_and_filtered(api: httpx.Client, payer: Caller, body: Body) -> None:
-    made = [api.post("/v1/jobs", json=sign_job(api, payer, body), headers=payer.headers).json()["id"] for _ in range(3)]
-    first = api.get("/v1/jobs", params={"limit": 2}, headers=payer.headers).json()
-    rest = api.get("/v1/jobs", params={"limit": 2, "after": first["next"]}, headers=payer.headers).json()
+def test_jobs_are_paged_and_filtered(payer: Caller, body: Body) -> None:
+    made = [payer.post("/v1/jobs", json=sign_job(payer, body)).json()["id"] for _ in range(3)]
+    first = payer.get("/v1/jobs", params={"limit": 2}).json()
+    rest = payer.get("/v1/jobs", params={"limit": 2, "after": first["next"]}).json()
     assert [job["id"] for job in first["jobs"] + rest["jobs"]] == made[::-1]
     assert rest["next"] is None
     for query, ids in (
@@ -219,7 +207,7 @@ def test_jobs_are_paged_and_filtered(api: httpx.Client, payer: Caller, body: Bod
         ({"status": "matching"}, []),
         ({"tier": "gold"}, []),
     ):
-        found = api.get("/v1/jobs", params=query, headers=payer.headers).json()["jobs"]
+        found = payer.get("/v1/jobs", params=query).json()["jobs"]
         assert {job["id"] for job in found} == set(ids)
-    assert api.get("/v1/jobs", params={"tier": "tin"}, headers=payer.headers).json()["code"] == "unknown-tier"
-    assert api.get("/v1/jobs", params={"after": "0x12"}, headers=payer.headers).json()["code"] == "invalid-request"
+    assert payer.get("/v1/jobs", params={"tier": "tin"}).json()["code"] == "unknown-tier"
+    assert payer.get("/v1/jobs", params={"after": "0x12"}).json()["code"] == "invalid-request"

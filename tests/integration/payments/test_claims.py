@@ -33,8 +33,8 @@ def posted(world: World, cancelled: str) -> str:
     root = batch(world).root
     opened_at = int(time.time()) - 60
     final = event("BatchPosted", batchId=BATCH, root=root, claimableAt=opened_at)
-    world.rows(lambda session: claims.on_batch_posted(session, final))
-    world.rows(lambda session: settlement.on_job_settled(session, settled))
+    world.call(claims.on_batch_posted, final)
+    world.call(settlement.on_job_settled, settled)
     return cancelled
 
 
@@ -43,9 +43,7 @@ def batch(world: World) -> SettlementBatch:
 
 
 def listed(world: World, provider: str, *, claimed: bool = False) -> list[tuple[Any, Any]]:
-    found: list[tuple[Any, Any]] = world.rows(
-        lambda session: claims.claims_of(session, provider, claimed=claimed, after_batch=0, limit=10)
-    )
+    found: list[tuple[Any, Any]] = world.call(claims.claims_of, provider, claimed=claimed, after_batch=0, limit=10)
     return found
 
 
@@ -67,7 +65,7 @@ def test_provider_sees_own_claim_until_claimed(world: World, posted: str) -> Non
         [(batch, claim)] = listed(world, provider)
         assert (batch.batch_id, claim.provider, claim.amount_wei > 0) == (BATCH, provider, True)
     taken = event("Claimed", batchId=BATCH, provider=verified[0], to=verified[0], amount=1)
-    world.rows(lambda session: claims.on_claimed(session, taken))
+    world.call(claims.on_claimed, taken)
     assert listed(world, verified[0]) == []
     assert [claim.claim_tx for _, claim in listed(world, verified[0], claimed=True)] == [CLAIM_TX]
     assert len(listed(world, verified[1])) == 1
@@ -101,7 +99,7 @@ def test_refused_collection_is_retried(world: World, posted: str) -> None:
     claims.collect_fees(world.database, lambda: now)
     [intent] = collections(world)
     intent.status = IntentStatus.REVERTED
-    world.rows(lambda session: claims.on_fees_intent(session, intent))
+    world.call(claims.on_fees_intent, intent)
     claims.collect_fees(world.database, lambda: now + 1)
     assert len(collections(world)) == 2
 
@@ -110,9 +108,9 @@ def test_veto_reopens_settlement_and_voids_claims(world: World, posted: str, api
     before = world.read(posted)
     assert before.status == JobStatus.SETTLED
     taken = {"net": before.paid_wei, "fee": before.fee_wei, "refunded": False}
-    world.rows(lambda session: settlement.on_batch_vetoed(session, event("BatchVetoed", batchId=BATCH)))
+    world.call(settlement.on_batch_vetoed, event("BatchVetoed", batchId=BATCH))
     reverted = event("SettlementReverted", jobId=posted, batchId=BATCH, **taken)
-    world.rows(lambda session: settlement.on_settlement_reverted(session, reverted))
+    world.call(settlement.on_settlement_reverted, reverted)
     job = world.read(posted)
     assert (job.status, job.reason) == (JobStatus.SETTLING, "cancelled_by_payer")
     assert (job.paid_wei, job.fee_wei, job.refund_wei) == (0, 0, before.refund_wei)
@@ -122,12 +120,12 @@ def test_veto_reopens_settlement_and_voids_claims(world: World, posted: str, api
     assert collections(world) == []
     rest = job.escrowed_wei - (job.refund_wei or 0)
     refunded = event("JobRefunded", jobId=posted, amount=rest)
-    world.rows(lambda session: settlement.on_job_refunded(session, refunded))
+    world.call(settlement.on_job_refunded, refunded)
     assert (world.read(posted).status, world.read(posted).refund_wei) == (JobStatus.SETTLED, job.escrowed_wei)
 
 
 def test_batch_of_another_market_changes_nothing(world: World) -> None:
     foreign = event("BatchPosted", batchId=BATCH, root="0x" + "00" * 32, claimableAt=int(datetime.now(UTC).timestamp()))
-    world.rows(lambda session: claims.on_batch_posted(session, foreign))
-    world.rows(lambda session: settlement.on_batch_vetoed(session, event("BatchVetoed", batchId=BATCH)))
+    world.call(claims.on_batch_posted, foreign)
+    world.call(settlement.on_batch_vetoed, event("BatchVetoed", batchId=BATCH))
     assert world.all(select(SettlementBatch)) == []

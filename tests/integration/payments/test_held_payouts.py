@@ -61,8 +61,7 @@ def acknowledged(world: SettlementWorld, unit_id: int) -> str:
 
 
 def paid(world: SettlementWorld, key: str) -> contested_units.Paid | None:
-    with world.database.transaction() as session:
-        return contested_units.paid(session, key, world.chain.client().head().timestamp)
+    return world.call(contested_units.paid, key, world.chain.client().head().timestamp)
 
 
 def withheld_of(world: SettlementWorld, batch_id: int, provider: str) -> int:
@@ -112,8 +111,7 @@ def test_batch_proof_is_built_only_per_call(world: SettlementWorld, monkeypatch:
     monkeypatch.setattr(contested_units, "unit_proof", counted)
 
     def look() -> int:
-        with world.database.transaction() as session:
-            dispute_keeper._withhold(session, key, world.chain.client().head().timestamp, kept=None)
+        world.call(dispute_keeper._withhold, key, world.chain.client().head().timestamp, kept=None)
         return len(made)
 
     assert [look(), look(), look()] == [1, 1, 1]
@@ -266,8 +264,7 @@ def test_restored_payout_and_fee_arrive_normally(world: SettlementWorld, monkeyp
 
 
 def take_earnings(world: SettlementWorld, provider: Wallet, *, index: bool = True) -> list[int]:
-    with world.database.transaction() as session:
-        found = claims.claims_of(session, provider.address, claimed=False, after_batch=0, limit=200)
+    found = world.call(claims.claims_of, provider.address, claimed=False, after_batch=0, limit=200)
     listed = [
         Claim(
             job_ids=claim.job_ids,

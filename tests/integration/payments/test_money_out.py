@@ -29,19 +29,17 @@ from zoo_compute.node.lifecycle import NodeLifecycle
 def settle(market: RewardsWorld) -> None:
     """Settle two units of the provider on chain, with the market's record of its claim."""
     job_id = open_job(market.chain)
-    with market.database.transaction() as session:
-        batch = SettlementBatch(root=batch_root(job_id, 2))
-        session.add(batch)
-        session.flush()
-        session.add(
-            SettlementClaim(
-                settlement_id=batch.id,
-                provider=PROVIDER.address,
-                job_ids=[job_id],
-                amount_wei=pay(2),
-                proof=claim_proof(job_id, 2),
-            )
+    batch = SettlementBatch(root=batch_root(job_id, 2))
+    market.add(batch)
+    market.add(
+        SettlementClaim(
+            settlement_id=batch.id,
+            provider=PROVIDER.address,
+            job_ids=[job_id],
+            amount_wei=pay(2),
+            proof=claim_proof(job_id, 2),
         )
+    )
     settle_job(market.chain, job_id)
     market.index()
 
@@ -62,9 +60,7 @@ def test_provider_gets_every_wei_back(provider: Cli, market: RewardsWorld) -> No
     assert (found["stake_wei"], found["balance_wei"]) == (str(STAKE), str(FUNDS - STAKE))
     provider("node", "claim")
     market.pass_day()
-    market.beat_all()
-    market.pass_day()
-    market.posted()
+    market.earn_day()
     market.pass_day()
     provider("node", "rewards", "--claim")
     market.index()
@@ -92,22 +88,18 @@ def test_provider_gets_every_wei_back(provider: Cli, market: RewardsWorld) -> No
 
 def test_stake_of_working_node_stays(provider: Cli, market: RewardsWorld, world: World) -> None:
     job_id = world.job()
-    with market.database.transaction() as session:
-        leases.create_lease(session, kind="train", holder=PROVIDER.address, job_id=job_id, task={}, seconds=60)
+    market.call(leases.create_lease, kind="train", holder=PROVIDER.address, job_id=job_id, task={}, seconds=60)
     refused = provider("provider", "unstake", "all", code=ExitCode.FAILED)
     assert "work-open" in refused
     assert job_id in refused
-    with market.database.transaction() as session:
-        session.execute(delete(Lease))
+    market.execute(delete(Lease))
     assert provider.json("provider", "unstake", 1)["unbonding_wei"] == str(ZEN)
     market.index()
 
     pass_seconds(market, DEVNET.unbonding_seconds + 1)
-    with market.database.transaction() as session:
-        providers.heartbeat(session, PROVIDER.address)
+    market.call(providers.heartbeat, PROVIDER.address)
     assert "node-running" in provider("provider", "withdraw", code=ExitCode.FAILED)
-    with market.database.transaction() as session:
-        providers.record_shutdown(session, PROVIDER.address)
+    market.call(providers.record_shutdown, PROVIDER.address)
     assert provider.json("provider", "withdraw")["amount_wei"] == str(ZEN)
 
 

@@ -29,10 +29,9 @@ def test_two_epochs_are_posted_and_claimed_exactly(
     market.pass_day()
     first = market.day
     market.beat_all(second=ninety_percent())
-    with market.database.transaction() as session:
-        noon = from_unix(first * EPOCH_SECONDS + EPOCH_SECONDS // 2)
-        providers.record_served_bytes(session, wallet(6).address, 3 * 2**30, noon)
-        providers.record_replay(session, wallet(7).address, ZEN + 1, noon)
+    noon = from_unix(first * EPOCH_SECONDS + EPOCH_SECONDS // 2)
+    market.call(providers.record_served_bytes, wallet(6).address, 3 * 2**30, noon)
+    market.call(providers.record_replay, wallet(7).address, ZEN + 1, noon)
     market.pass_day()
     market.posted()
     [post] = market.posts()
@@ -46,9 +45,7 @@ def test_two_epochs_are_posted_and_claimed_exactly(
     market.post()
     assert len(market.posts()) == 1  # nothing more is due
 
-    market.beat_all()
-    market.pass_day()
-    market.posted()
+    market.earn_day()
     second = market.posts()[1]
     assert (second.first_epoch, second.base_wei, second.bandwidth_wei) == (first + 1, 2 * DAYS_BASE, 0)
     with market.database.transaction() as session:  # the first is in force until the second one's delay is over
@@ -62,7 +59,7 @@ def test_two_epochs_are_posted_and_claimed_exactly(
     market.pass_day()
     monkeypatch.setattr("market.payments.rewards.router.utc_now", market.now)
     caller = sign_in(api, Wallets.from_key(PROVIDER.key))
-    shown = Rewards.model_validate(api.get("/v1/rewards", headers=caller.headers).json())
+    shown = Rewards.model_validate(caller.get("/v1/rewards").json())
     assert shown.claimed_wei == DAYS_BASE
     assert [earned.base_wei for earned in shown.earnings] == [DAYS_BASE, DAYS_BASE]
     network = Network(
@@ -87,7 +84,7 @@ def test_two_epochs_are_posted_and_claimed_exactly(
     earned = [market.claim(node) for node in NODES[1:]]
     assert DAYS_BASE * 2 + sum(earned) == second.total_wei
     market.check()
-    again = Rewards.model_validate(api.get("/v1/rewards", headers=caller.headers).json())
+    again = Rewards.model_validate(caller.get("/v1/rewards").json())
     assert (again.claimable, again.claimed_wei) == (None, 2 * DAYS_BASE)
     assert market.chain.views.rewards().total_wei == second.total_wei
 
@@ -141,26 +138,21 @@ def test_vetoed_epoch_is_paid_with_next_one(
     ]
     market.pass_day()
     for _ in range(2):
-        market.beat_all()
-        market.pass_day()
-        market.posted()
+        market.earn_day()
     market.chain.send(ADMIN, "Rewards", "veto")
     market.finalise()
     [stands, vetoed] = market.posts()
     assert (stands.void_reason, vetoed.void_reason) == (None, rewards.VETOED)
     assert counted()[0] == 'zoo_reward_posts_void{reason="rewards_vetoed"} 1.0'
     assert counted()[2] == "zoo_reward_epochs_unposted 1.0"
-    with market.database.transaction() as session:
-        held = balances(session, "rewards")
+    held = market.call(balances, "rewards")
     assert held.get("rewards:pending", 0) == 0
     assert held["rewards:posted"] == stands.total_wei
     market.check()
     market.posted()
     assert len(market.posts()) == 2  # there is a day to find out what was wrong
 
-    market.beat_all()
-    market.pass_day()
-    market.posted()
+    market.earn_day()
     post = market.posts()[2]
     assert counted()[2] == "zoo_reward_epochs_unposted 0.0"
     two_days = STAKE * 2 * 1440 * 2_000 // (10_000 * 365 * 1440)
@@ -173,9 +165,7 @@ def test_vetoed_epoch_is_paid_with_next_one(
 
 def test_foreign_root_on_chain_stops_posting(market: RewardsWorld) -> None:
     market.pass_day()
-    market.beat_all()
-    market.pass_day()
-    market.posted()
+    market.earn_day()
     market.execute(update(RewardPost).values(total_wei=RewardPost.total_wei + 1))
     market.beat_all()
     market.pass_day()

@@ -59,7 +59,7 @@ def test_final_settlement_ends_job(world: World, cancelled: str) -> None:
     decide(world, cancelled)
     settle(world)
     event = final_event(world, cancelled)
-    world.rows(lambda session: settlement.on_job_settled(session, event))
+    world.call(settlement.on_job_settled, event)
     job = world.read(cancelled)
     assert job.status == JobStatus.SETTLED
     assert job.settlement_tx == event.tx_hash
@@ -77,14 +77,14 @@ def test_refused_settlement_keeps_job_in_settling(world: World, cancelled: str) 
     [intent] = settle_intents(world)
     intent.status = IntentStatus.REVERTED
     intent.reason = "simulation_reverted"
-    world.rows(lambda session: settlement.on_settlement_intent(session, intent))
+    world.call(settlement.on_settlement_intent, intent)
     assert world.read(cancelled).status == JobStatus.SETTLING
 
 
 def test_job_without_paid_units_is_fully_refunded(world: World) -> None:
     job_id = world.running([world.node() for _ in range(4)])
     payer = Principal(world.read(job_id).payer, frozenset(), 1, "session")
-    world.rows(lambda session: cancellation.cancel(session, payer, job_id))
+    world.call(cancellation.cancel, payer, job_id)
     settle(world)
     [intent] = settle_intents(world)
     root, _, [line] = intent.arguments  # type: ignore[misc]

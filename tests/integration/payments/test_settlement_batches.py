@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from kit.errors import raising
 from kit.jobs.jobs_fixtures import at_once
 from kit.killed import Killed
 from kit.payments.settlement_fixtures import (  # noqa: F401  (fixtures)
@@ -129,20 +130,14 @@ def test_many_waiting_units_make_batches_within_limits(market: SettlementWorld) 
     market.check(*ids)
 
 
-def _crash(*_: object, **__: object) -> None:
-    raise Killed
-
-
 @pytest.mark.parametrize("where", ["publish", "write", "queue"])
 def test_crash_during_batch_leaves_nothing(
     market: SettlementWorld, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    job = market.job()
-    market.work(job, 0, FIRST, SECOND)
-    market.end(job)
+    job = market.ended_job(FIRST, SECOND)
     target = {"publish": "_publish", "write": "_claims", "queue": "queue_intent"}[where]
     with monkeypatch.context() as patch:
-        patch.setattr(settlement, target, _crash)
+        patch.setattr(settlement, target, raising(Killed))
         with pytest.raises(Killed):
             market.settle()
     assert market.batches() == []
@@ -153,13 +148,11 @@ def test_crash_during_batch_leaves_nothing(
 
 @pytest.mark.parametrize("step", ["_sign", "_broadcast"])
 def test_crash_of_sender_pays_once(market: SettlementWorld, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-    job = market.job()
-    market.work(job, 0, FIRST, SECOND)
-    market.end(job)
+    job = market.ended_job(FIRST, SECOND)
     market.settle()
     planned = market.lines()
     with monkeypatch.context() as patch:
-        patch.setattr(Sender, step, _crash)
+        patch.setattr(Sender, step, raising(Killed))
         with pytest.raises(Killed):
             market.send()
     market.settle()  # nothing more is due while the batch is on its way
@@ -171,9 +164,7 @@ def test_crash_of_sender_pays_once(market: SettlementWorld, monkeypatch: pytest.
 
 
 def test_lost_answer_and_second_worker_pay_once(market: SettlementWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    job = market.job()
-    market.work(job, 0, FIRST, SECOND)
-    market.end(job)
+    job = market.ended_job(FIRST, SECOND)
     assert at_once([market.settle, market.settle]) == [None, None]
     sent = type(market.chain.client()).send_raw
 
@@ -199,14 +190,11 @@ def test_database_keeps_each_verified_unit_in_one_batch(market: SettlementWorld)
     market.settled()
     [batch] = market.batches()
 
-    def write(statement: str) -> None:
-        market.execute(text(statement))
-
     for tampering in (f"settlement_id = NULL WHERE id = {paid}", f"status = 'rejected' WHERE id = {paid}"):
         with pytest.raises(IntegrityError):
-            write(f"UPDATE units SET {tampering}")
+            market.execute(text(f"UPDATE units SET {tampering}"))
     with pytest.raises(IntegrityError):
-        write(f"UPDATE units SET settlement_id = {batch.id} WHERE id = {unpaid}")
+        market.execute(text(f"UPDATE units SET settlement_id = {batch.id} WHERE id = {unpaid}"))
 
 
 def test_job_refused_by_contract_does_not_block_pay(market: SettlementWorld) -> None:

@@ -25,8 +25,7 @@ def _dispute(market: SettlementWorld, unit: Unit, name: str, **args: object) -> 
     key = unit_leaf(unit.job_id, unit.round, unit.slot, unit.provider, unit.trace_root or "", unit.payload_hash or "")
     event = ChainEvent("Disputes", name, {"unitId": "0x" + key.hex(), **args}, "0x", 1, "0x", 0, 0)
     handler = {"UnitWithheld": contested_units.on_unit_withheld, "DisputeEnded": contested_units.on_dispute_ended}[name]
-    with market.database.transaction() as session:
-        handler(session, event)
+    market.call(handler, event)
 
 
 def test_vetoed_batch_is_resettled_per_job_once(market: SettlementWorld) -> None:
@@ -43,8 +42,7 @@ def test_vetoed_batch_is_resettled_per_job_once(market: SettlementWorld) -> None
     assert {unit.settlement_reason for unit in market.units(over)} == {settlement.VETOED}
     assert (market.read(over).status, market.read(over).paid_wei) == (JobStatus.SETTLING, 0)
     assert market.read(running).status == JobStatus.RUNNING
-    with market.database.transaction() as session:
-        assert settlement.void_batches(session) == {settlement.VETOED: 1, settlement.REFUSED: 0}
+    assert market.call(settlement.void_batches) == {settlement.VETOED: 1, settlement.REFUSED: 0}
 
     market.settled()
     assert [[line["jobId"] for line in lines] for lines in market.lines()][1:] == [[over], [running]]
@@ -72,9 +70,7 @@ def test_veto_of_first_batch_is_repaired_by_third(market: SettlementWorld) -> No
 
 
 def test_repeated_veto_is_answered_with_growing_delay(market: SettlementWorld) -> None:
-    job = market.job()
-    market.work(job, 0, FIRST)
-    market.end(job)
+    job = market.ended_job(FIRST)
     for times, wait in ((1, hours(0)), (2, hours(0)), (3, hours(31 / 3600))):
         market.settled(after=wait)
         assert len(market.batches()) == times
@@ -97,9 +93,7 @@ def test_repeated_veto_is_answered_with_growing_delay(market: SettlementWorld) -
 def test_contested_unit_of_vetoed_batch_awaits_dispute(
     market: SettlementWorld, outcome: contested_units.Outcome, is_paid: bool
 ) -> None:
-    job = market.job()
-    market.work(job, 0, FIRST, SECOND)
-    market.end(job)
+    job = market.ended_job(FIRST, SECOND)
     market.settled()
     _dispute(market, market.units(job)[0], "UnitWithheld")
     market.veto(market.batches()[0])

@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+from kit.records import Records
 from sqlalchemy import event, update
 
 from market.chain.contracts.bindings import WorkWindows
@@ -10,57 +11,53 @@ from market.chain.requests import request_call
 from market.chain.service import intents_about, queue_intent
 from market.chain.transactions.limits import Limits
 from market.platform.db.base import utc_now
-from market.platform.db.session import Database
 
 ROOT = "0x" + "ab" * 32
 
 
-def _ask(database: Database, key: str = f"window:{ROOT}") -> None:
-    with database.transaction() as session:
-        request_call(session, key=key, kind="commit_window", subject="window:1", **WorkWindows.commitWindow(ROOT, 1))
+def _ask(records: Records, key: str = f"window:{ROOT}") -> None:
+    records.call(request_call, key=key, kind="commit_window", subject="window:1", **WorkWindows.commitWindow(ROOT, 1))
 
 
-def _refuse(database: Database) -> None:
-    with database.transaction() as session:
-        session.execute(update(TxIntent).values(status="reverted", updated_at=utc_now() - timedelta(minutes=1)))
+def _refuse(records: Records) -> None:
+    records.execute(update(TxIntent).values(status="reverted", updated_at=utc_now() - timedelta(minutes=1)))
 
 
-def _keys(database: Database) -> list[str]:
-    with database.transaction() as session:
-        return [intent.key for intent in intents_about(session, "window:1")]
+def _keys(records: Records) -> list[str]:
+    return records.call(lambda session: [intent.key for intent in intents_about(session, "window:1")])
 
 
-def test_call_is_retried_only_after_refusal(database: Database) -> None:
-    _ask(database)
-    _ask(database)
-    _ask(database, f"window:{ROOT}_")  # another call, whose key only begins alike
-    assert _keys(database) == [f"window:{ROOT}:0", f"window:{ROOT}_:0"]
-    _refuse(database)
-    _ask(database)
-    _ask(database)
-    assert _keys(database)[2:] == [f"window:{ROOT}:1"]
+def test_call_is_retried_only_after_refusal(records: Records) -> None:
+    _ask(records)
+    _ask(records)
+    _ask(records, f"window:{ROOT}_")  # another call, whose key only begins alike
+    assert _keys(records) == [f"window:{ROOT}:0", f"window:{ROOT}_:0"]
+    _refuse(records)
+    _ask(records)
+    _ask(records)
+    assert _keys(records)[2:] == [f"window:{ROOT}:1"]
 
 
-def test_long_refused_call_costs_no_more_queries(database: Database) -> None:
+def test_long_refused_call_costs_no_more_queries(records: Records) -> None:
     """A look every two seconds must not read all attempts again."""
     for _ in range(12):
-        _ask(database)
-        _refuse(database)
+        _ask(records)
+        _refuse(records)
     statements = 0
 
     def count(*_: object) -> None:
         nonlocal statements
         statements += 1
 
-    event.listen(database.engine, "before_cursor_execute", count)
-    _ask(database)
+    event.listen(records.database.engine, "before_cursor_execute", count)
+    _ask(records)
     assert statements < 8
-    assert _keys(database)[-1] == f"window:{ROOT}:12"
+    assert _keys(records)[-1] == f"window:{ROOT}:12"
 
 
-def test_daily_limit_is_separate_per_account(database: Database) -> None:
+def test_daily_limit_is_separate_per_account(records: Records) -> None:
     limits = Limits(per_transaction=100, per_day=100, gas_per_day=1)
-    with database.transaction() as session:
+    with records.database.transaction() as session:
         call = WorkWindows.commitWindow(ROOT, 1)
         bond, other, slash = (
             queue_intent(session, key=key, kind="k", subject="s", **call, amount=60, account=account)

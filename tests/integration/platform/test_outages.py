@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import httpx
 import pytest
-from kit.api.clients import sign_in
+from kit.api.clients import accepted, sign_in
 from kit.api.provider_calls import register
 from kit.jobs.jobs_fixtures import World
 from kit.waiting import wait_until
@@ -45,14 +45,12 @@ def sweep_once(world: World, settings: Settings, redis_url: str, monkeypatch: py
 
 
 def _seen(world: World, part: str, ago: timedelta) -> None:
-    with world.database.transaction() as session:
-        session.merge(ComponentHeartbeat(part=part, seen_at=utc_now() - ago))
+    world.call(lambda session: session.merge(ComponentHeartbeat(part=part, seen_at=utc_now() - ago)))
 
 
 def _was_away(world: World, part: str, since: timedelta, until: timedelta = timedelta(0)) -> None:
     now = utc_now()
-    with world.database.transaction() as session:
-        session.add(Outage(part=part, starts_at=now - since, ends_at=now - until))
+    world.add(Outage(part=part, starts_at=now - since, ends_at=now - until))
 
 
 def _lost(world: World, node: str) -> int:
@@ -64,8 +62,7 @@ def _run_out(world: World, lease_id: str, ago: timedelta) -> None:
 
 
 def _report(world: World) -> None:
-    with world.database.transaction() as session:
-        expiry.report_api(session, 30.0)
+    world.call(expiry.report_api, 30.0)
 
 
 @pytest.mark.parametrize("away", [True, False])
@@ -83,8 +80,7 @@ def test_lease_expired_during_outage_continues(
     statuses = {unit.provider: unit.status for unit in world.units(job_id)}
     assert statuses[nodes[0]] == ("leased" if away else "lost")
     if away:
-        work.commit()
-        work.complete()
+        work.deliver()
         assert world.units(job_id, provider=nodes[0])[0].status == "uploaded"
 
 
@@ -117,21 +113,20 @@ def test_first_call_after_outage_is_not_refused(api: httpx.Client, services: Ser
     caller = sign_in(api)
     world.register(caller.address)
     world.running([caller.address])
-    pull = api.post("/v1/leases/next", json={"kinds": ["train"], "wait_seconds": 0}, headers=caller.headers)
+    pull = caller.post("/v1/leases/next", json={"kinds": ["train"], "wait_seconds": 0})
     lease = pull.json()
     _seen(world, outages.API, 5 * MINUTE)
     _run_out(world, lease["id"], 4 * MINUTE)
     services.part(ApiPresence)._reported = time.time() - 300
     body = {"token": lease["token"], "step": 1}
-    answer = api.post(f"/v1/leases/{lease['id']}/heartbeat", json=body, headers=caller.headers)
-    assert answer.status_code == 200, answer.text
+    accepted(caller.post(f"/v1/leases/{lease['id']}/heartbeat", json=body))
 
 
 def test_api_process_reports_periodically_and_records_outage(api: httpx.Client, world: World) -> None:
-    register(api, sign_in(api))
+    register(sign_in(api))
 
     def seen() -> object:
-        return world.rows(lambda session: session.get(ComponentHeartbeat, outages.API))
+        return world.call(lambda session: session.get(ComponentHeartbeat, outages.API))
 
     wait_until(lambda: seen() is not None)
     _seen(world, outages.API, 5 * MINUTE)
@@ -185,9 +180,7 @@ def test_round_is_not_abandoned_for_outage_time(world: World, nodes: list[str], 
 def test_benchmark_deadline_is_extended_by_outage(world: World, away: bool) -> None:
     node = world.node()
     requested = utc_now() - 4 * 60 * MINUTE
-    with world.database.transaction() as session:
-        row = session.get_one(Provider, node)
-        row.rebenchmark_at, row.rebenchmark_by = requested, utc_now() - MINUTE
+    world.change(Provider, node, rebenchmark_at=requested, rebenchmark_by=utc_now() - MINUTE)
     if away:
         _was_away(world, outages.API, 30 * MINUTE, 20 * MINUTE)
     benchmarks.demote_overdue(world.database, utc_now())

@@ -48,7 +48,7 @@ def test_node_is_matched_again_when_class_is_restored(world: World) -> None:
     assert clear_when_due(world) == 0
     accept(world, OTHER, ENVIRONMENT)
     assert clear_when_due(world) == 1
-    assert world.rows(lambda session: providers.working_among(session, world.settings, [node])) == {node}
+    assert world.call(providers.working_among, world.settings, [node]) == {node}
 
 
 def test_without_names_any_class_is_matched(world: World) -> None:
@@ -81,7 +81,7 @@ def test_hot_spare_of_dropped_class_joins_no_job(world: World, nodes: list[str])
 
 
 def live_of(world: World, name: str) -> int:
-    return world.rows(lambda session: providers.verifiers_of_class(session, world.settings, name, "", utc_now()))
+    return world.call(providers.verifiers_of_class, world.settings, name, "", utc_now())
 
 
 def test_verifier_of_dropped_class_is_not_selected(world: VerificationWorld) -> None:
@@ -107,18 +107,18 @@ def test_dropped_class_verifier_gets_no_cross_class_check(world: VerificationWor
     named = world.verifier(environment=OTHER)
     world.advance()
     assert world.asked([dropped, named]) == named
-    assert world.rows(lambda session: session.query(Comparison).count()) == 1
+    assert world.call(lambda session: session.query(Comparison).count()) == 1
 
 
 def test_node_of_dropped_class_receives_reason(api: httpx.Client, services: Services, app: FastAPI) -> None:
     node = sign_in(api)
-    assert register(api, node).status_code == 201
-    before = beat(api, node, services.domain)
+    assert register(node).status_code == 201
+    before = beat(node, services.domain)
     settings = services.settings.model_copy(update={"environment_classes": OTHER})
     app.state.services = replace(services, settings=settings)
-    after = beat(api, node, services.domain)
+    after = beat(node, services.domain)
     assert after["counted"]  # its uptime counts as ever
     assert (after["status"], after["reason"]) == (before["status"], "environment_not_accepted")
     assert api.get(f"/v1/providers/{node.address}").json()["reason"] == "environment_not_accepted"
     app.state.services = replace(services, settings=settings.model_copy(update={"environment_classes": CLASS_A}))
-    assert beat(api, node, services.domain)["reason"] == before["reason"]
+    assert beat(node, services.domain)["reason"] == before["reason"]

@@ -14,7 +14,7 @@ import httpx
 import pytest
 from eth_account import Account
 from fastapi import FastAPI
-from kit.api.clients import Caller, Cli, refusal, sign_in
+from kit.api.clients import Caller, Cli, accepted, refusal, sign_in
 from kit.api.provider_calls import HARDWARE, register
 from kit.chain.deployed_chain import OTHER, PROVIDER, Chain
 from kit.chain.deployed_chain import Wallet as ChainWallet
@@ -55,9 +55,7 @@ class AttestedWorld(OnChain):
         self.finalise()
 
     def challenge(self, caller: Caller) -> dict[str, str]:
-        answer = self.api.post("/v1/attestations", json={}, headers=caller.headers)
-        assert answer.status_code == 201, answer.text
-        found: dict[str, str] = answer.json()
+        found: dict[str, str] = accepted(caller.post("/v1/attestations", json={}), 201)
         return found
 
     def answer(
@@ -66,7 +64,7 @@ class AttestedWorld(OnChain):
         body: dict[str, object] = {"quote": quote.hex(), "collateral": self.vendor.collateral() | collateral}
         if gpus is not None:
             body["gpu_statement"] = gpus.as_document()
-        return self.api.post(f"/v1/attestations/{challenge}/quote", json=body, headers=caller.headers)
+        return caller.post(f"/v1/attestations/{challenge}/quote", json=body)
 
     def quote(self, challenge: dict[str, str], gpus: GpuStatement | None = None) -> bytes:
         return self.vendor.quote(with_gpus(from_hex(challenge["report_data"], 64), gpus))
@@ -100,15 +98,14 @@ def world(
 
 def registered(world: AttestedWorld, key: str = PROVIDER.key, gpus: int = 0) -> Caller:
     caller = sign_in(world.api, Account.from_key(key))
-    register(world.api, caller, hardware=HARDWARE | {"gpu_count": gpus})
+    register(caller, hardware=HARDWARE | {"gpu_count": gpus})
     return caller
 
 
 def attested_with(world: AttestedWorld, caller: Caller, gpus: int) -> None:
     challenge = world.challenge(caller)
     statement = world.statement(challenge, gpus) if gpus else None
-    answer = world.answer(caller, challenge["id"], world.quote(challenge, statement), statement)
-    assert answer.status_code == 202, answer.text
+    accepted(world.answer(caller, challenge["id"], world.quote(challenge, statement), statement), 202)
     world.finalise()
 
 
@@ -124,15 +121,14 @@ def test_node_is_attested_on_chain_and_publicly_checkable(world: AttestedWorld, 
     caller = registered(world)
     measurement = accepted_measurement(world, caller)
     challenge = world.challenge(caller)
-    answer = world.answer(caller, challenge["id"], world.quote(challenge))
-    assert answer.status_code == 202, answer.text
-    assert (answer.json()["tee"], answer.json()["measurement"]) == ("TDX", measurement)
+    answer = accepted(world.answer(caller, challenge["id"], world.quote(challenge)), 202)
+    assert (answer["tee"], answer["measurement"]) == ("TDX", measurement)
     assert world.attested_until(caller) is None  # not final yet
     world.finalise()
-    assert world.attested_until(caller) == answer.json()["attested_until"].split(".")[0].rstrip("Z") + "Z"
+    assert world.attested_until(caller) == answer["attested_until"].split(".")[0].rstrip("Z") + "Z"
 
     found = cli.json("verify", "attestation", caller.address, "--root-ca", world.root)
-    assert (found["measurement"], found["report"], found["counts"]) == (measurement, answer.json()["report"], True)
+    assert (found["measurement"], found["report"], found["counts"]) == (measurement, answer["report"], True)
     assert "quote-refused" in cli("verify", "attestation", caller.address, code=6)  # under Intel's root it is nothing
     world.accept(measurement, accepted=False)
     assert world.attested_until(caller) is None

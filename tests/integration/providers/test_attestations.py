@@ -43,7 +43,7 @@ def shown(api: httpx.Client, provider: str) -> str | None:
 
 def test_attestation_is_shown_until_it_is_revoked(api: httpx.Client, database: Database) -> None:
     caller = sign_in(api)
-    assert register(api, caller).json()["attested_until"] is None
+    assert register(caller).json()["attested_until"] is None
     attest(database, caller.address)
     later = attest(database, caller.address, seconds=7200)  # in the first one's place
     until = shown(api, caller.address)

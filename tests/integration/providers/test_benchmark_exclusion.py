@@ -42,64 +42,58 @@ def _offers(world: World) -> set[str]:
 
 def _is_placed(world: World, node: str) -> bool:
     job_id = world.job(nodes=1)
-    with world.database.transaction() as session:
-        return book.assign(session, world.settings, job_id, PRICE, None, [node], ENVIRONMENT)  # type: ignore[arg-type]
+    return world.call(book.assign, world.settings, job_id, PRICE, None, [node], ENVIRONMENT)  # type: ignore[arg-type]
 
 
-def test_node_due_for_benchmark_gets_no_work(
-    api: httpx.Client, services: Services, world: World, caller: Caller
-) -> None:
+def test_node_due_for_benchmark_gets_no_work(services: Services, world: World, caller: Caller) -> None:
     assert _offers(world) == {caller.address}
     _draw(world, caller.address)
-    assert beat(api, caller, services.domain)["benchmark_by"] is not None
+    assert beat(caller, services.domain)["benchmark_by"] is not None
     assert _offers(world) == set()
     assert not _is_placed(world, caller.address)  # even though it was sold a moment before
     other = world.node()
     job_id = world.running([other], rounds=6)
-    with world.database.transaction() as session:
-        leases.remove_node_from_jobs(session, other, "a test")
-        session.get_one(Provider, other).last_seen_at = None
+    world.call(leases.remove_node_from_jobs, other, "a test")
+    world.change(Provider, other, last_seen_at=None)
     world.dispatch(job_id)
     holders = select(Slot.provider).where(Slot.job_id == job_id)
     assert world.all(holders) == [None]
     assert world.pull(caller.address, LeaseKind.FOLLOW) is None
-    pass_benchmark(api, caller)
+    pass_benchmark(caller)
     world.dispatch(job_id)
     assert world.all(holders) == [caller.address]
 
 
-def test_node_is_not_placed_during_benchmark(api: httpx.Client, world: World, caller: Caller) -> None:
-    run = start_benchmark(api, caller)
+def test_node_is_not_placed_during_benchmark(world: World, caller: Caller) -> None:
+    run = start_benchmark(caller)
     assert _offers(world) == set()
     assert not _is_placed(world, caller.address)
-    right = commit_benchmark(api, caller, run)
+    right = commit_benchmark(caller, run)
     assert _offers(world) == set()
-    assert answer_benchmark(api, caller, run, right).json()["passed"]
+    assert answer_benchmark(caller, run, right).json()["passed"]
     assert _offers(world) == {caller.address}
 
 
 @pytest.mark.parametrize("step", ["ready", "work"])
-def test_abandoned_benchmark_blocks_work_only_until_deadline(
-    api: httpx.Client, world: World, caller: Caller, step: str
-) -> None:
-    run = start_benchmark(api, caller)
+def test_abandoned_benchmark_blocks_work_only_until_deadline(world: World, caller: Caller, step: str) -> None:
+    run = start_benchmark(caller)
     if step == "work":
-        api.post(f"/v1/benchmarks/{run['id']}/ready", json={}, headers=caller.headers)
+        caller.post(f"/v1/benchmarks/{run['id']}/ready", json={})
     assert _offers(world) == set()
     world.change(BenchmarkRun, run["id"], deadline_at=datetime.now(UTC))
     assert _is_placed(world, caller.address)
 
 
-def test_node_in_job_is_not_benchmarked(api: httpx.Client, services: Services, world: World, caller: Caller) -> None:
+def test_node_in_job_is_not_benchmarked(services: Services, world: World, caller: Caller) -> None:
     job_id = world.running([caller.address])
     _draw(world, caller.address)
-    assert beat(api, caller, services.domain)["benchmark_by"] is None
-    answer = api.post("/v1/benchmarks", json={"tier": "bronze"}, headers=caller.headers)
+    assert beat(caller, services.domain)["benchmark_by"] is None
+    answer = caller.post("/v1/benchmarks", json={"tier": "bronze"})
     assert "job" in refusal(answer, 409, "benchmark-at-work")["remedy"]
     world.deliver(caller.address)
-    assert beat(api, caller, services.domain)["benchmark_by"] is None  # between two units
+    assert beat(caller, services.domain)["benchmark_by"] is None  # between two units
     with world.database.transaction() as session:
         job = session.get_one(jobs_models.Job, job_id)
         job_stop.cancel_now(session, job, job.payer)
-    assert beat(api, caller, services.domain)["benchmark_by"] is not None
-    start_benchmark(api, caller)
+    assert beat(caller, services.domain)["benchmark_by"] is not None
+    start_benchmark(caller)

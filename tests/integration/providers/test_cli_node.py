@@ -33,9 +33,7 @@ def test_uptime_commitment_is_on_chain(provider: Cli, market: RewardsWorld) -> N
 def test_rewards_are_shown_and_claimed_to_another_wallet(provider: Cli, market: RewardsWorld) -> None:
     assert provider.json("node", "rewards")["claimable"] is None
     market.pass_day()
-    market.beat_all()
-    market.pass_day()
-    market.posted()
+    market.earn_day()
     amount = f"{format_zen(DAYS_BASE)} ZEN"
     found = provider.json("node", "rewards")
     assert (found["claimable"], found["pending"]["amount_wei"]) == (None, str(DAYS_BASE))

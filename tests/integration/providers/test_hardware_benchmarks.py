@@ -6,19 +6,8 @@ from datetime import UTC, datetime, timedelta
 import httpx
 import pytest
 from fastapi import FastAPI
+from kit.api import provider_calls as calls
 from kit.api.clients import refusal, sign_in
-from kit.api.provider_calls import (
-    BRONZE,
-    HARDWARE,
-    answer_benchmark,
-    beat,
-    commit_benchmark,
-    pass_benchmark,
-    register,
-    registered,
-    start_benchmark,
-    status_of,
-)
 
 from market.domain.network import DEVNET
 from market.platform.db.session import Database
@@ -32,95 +21,95 @@ from zoo_protocol.content.unixfs import cid_of_file
 
 def test_wrong_slow_late_or_foreign_answer_fails(api: httpx.Client, database: Database, services: Services) -> None:
     node, other = sign_in(api), sign_in(api)
-    register(api, node)
-    run = start_benchmark(api, node)
-    right = commit_benchmark(api, node, run)
-    refusal(answer_benchmark(api, other, run, right), 404, "benchmark-not-found")
+    calls.register(node)
+    run = calls.start_benchmark(node)
+    right = calls.commit_benchmark(node, run)
+    refusal(calls.answer_benchmark(other, run, right), 404, "benchmark-not-found")
     path = f"/v1/benchmarks/{run['id']}/answer"
     for cid in (
         "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy",
         cid_of_file(right),
     ):  # the other's upload
-        refusal(api.post(path, json={"cid": cid}, headers=node.headers), 422, "answer-not-found")
+        refusal(node.post(path, json={"cid": cid}), 422, "answer-not-found")
     wrong = bytearray(right)
     wrong[-1] = (wrong[-1] + 1) % 61
-    answer = answer_benchmark(api, node, run, bytes(wrong)).json()
+    answer = calls.answer_benchmark(node, run, bytes(wrong)).json()
     assert (answer["passed"], answer["reason"], answer["tier"]) == (False, "wrong_answer", "bronze")
-    refusal(answer_benchmark(api, node, run, right), 409, "benchmark-answered")
+    refusal(calls.answer_benchmark(node, run, right), 409, "benchmark-answered")
 
     for content in (right, right + b"x", b""):
-        run = start_benchmark(api, node)
-        commit_benchmark(api, node, run)
-        assert answer_benchmark(api, node, run, content).json()["reason"] == "wrong_answer"
+        run = calls.start_benchmark(node)
+        calls.commit_benchmark(node, run)
+        assert calls.answer_benchmark(node, run, content).json()["reason"] == "wrong_answer"
 
     for column, reason in (("started_at", "too_slow"), ("committed_at", "too_late")):
-        run = start_benchmark(api, node)
-        right = commit_benchmark(api, node, run)
+        run = calls.start_benchmark(node)
+        right = calls.commit_benchmark(node, run)
         with database.transaction() as session:
             row = session.get_one(BenchmarkRun, run["id"])
             setattr(row, column, datetime.now(UTC) - timedelta(days=1))
             row.deadline_at = datetime.now(UTC) - timedelta(days=1 if column == "started_at" else -1)
-        assert answer_benchmark(api, node, run, right).json()["reason"] == reason
+        assert calls.answer_benchmark(node, run, right).json()["reason"] == reason
 
 
 def test_proof_sized_answer_is_kept_until_checked(api: httpx.Client, services: Services, app: FastAPI) -> None:
     """On the main network it has up to 812 MB, more than one account may upload at once."""
     limits = {"max_blob_bytes": 1_000, "blob_bytes_per_day": 100_000}
     app.state.services = replace(services, settings=services.settings.model_copy(update=limits))
-    node = registered(api)
-    refusal(api.post("/v1/blobs", content=bytes(2_000), headers=node.headers), 413, "body-too-large")
-    run = start_benchmark(api, node)
-    right = commit_benchmark(api, node, run)
+    node = calls.registered(api)
+    refusal(node.post("/v1/blobs", content=bytes(2_000)), 413, "body-too-large")
+    run = calls.start_benchmark(node)
+    right = calls.commit_benchmark(node, run)
     assert len(right) > 1_000_000
-    answer = answer_benchmark(api, node, run, right).json()
+    answer = calls.answer_benchmark(node, run, right).json()
     assert answer["passed"]
     assert not services.part(Storage).is_pinned(cid_of_file(right))
     again = {"cid": cid_of_file(right)}
-    assert api.post(f"/v1/benchmarks/{run['id']}/answer", json=again, headers=node.headers).json() == answer
-    refusal(api.post("/v1/blobs", content=bytes(2_000), headers=node.headers), 413, "body-too-large")
+    assert node.post(f"/v1/benchmarks/{run['id']}/answer", json=again).json() == answer
+    refusal(node.post("/v1/blobs", content=bytes(2_000)), 413, "body-too-large")
 
 
 def test_answers_are_checked_one_by_one(api: httpx.Client) -> None:
-    node = registered(api)
-    run = start_benchmark(api, node)
-    right = commit_benchmark(api, node, run)
+    node = calls.registered(api)
+    run = calls.start_benchmark(node)
+    right = calls.commit_benchmark(node, run)
     with benchmarks._CHECKS:
-        refusal(answer_benchmark(api, node, run, right), 503, "benchmark-busy")
-    assert answer_benchmark(api, node, run, right).json()["passed"]
+        refusal(calls.answer_benchmark(node, run, right), 503, "benchmark-busy")
+    assert calls.answer_benchmark(node, run, right).json()["passed"]
 
 
 def test_benchmark_steps_are_ordered(api: httpx.Client, database: Database) -> None:
-    node = registered(api)
-    run, commitment = start_benchmark(api, node), {"commitment": "0x" + "ab" * 32}
+    node = calls.registered(api)
+    run, commitment = calls.start_benchmark(node), {"commitment": "0x" + "ab" * 32}
     path = f"/v1/benchmarks/{run['id']}"
-    refusal(api.post(f"{path}/commit", json=commitment, headers=node.headers), 409, "benchmark-out-of-turn")
-    refusal(answer_benchmark(api, node, run, b"x"), 409, "benchmark-out-of-turn")
-    first = api.post(f"{path}/ready", json={}, headers=node.headers).json()
-    assert api.post(f"{path}/ready", json={}, headers=node.headers).json() == first  # no new nonce, no more time
-    assert api.post(f"{path}/commit", json=commitment, headers=node.headers).status_code == 200
+    refusal(node.post(f"{path}/commit", json=commitment), 409, "benchmark-out-of-turn")
+    refusal(calls.answer_benchmark(node, run, b"x"), 409, "benchmark-out-of-turn")
+    first = node.post(f"{path}/ready", json={}).json()
+    assert node.post(f"{path}/ready", json={}).json() == first  # no new nonce, no more time
+    assert node.post(f"{path}/commit", json=commitment).status_code == 200
     other = {"commitment": "0x" + "cd" * 32}
-    refusal(api.post(f"{path}/commit", json=other, headers=node.headers), 409, "benchmark-out-of-turn")
-    late = start_benchmark(api, node)
+    refusal(node.post(f"{path}/commit", json=other), 409, "benchmark-out-of-turn")
+    late = calls.start_benchmark(node)
     with database.transaction() as session:
         session.get_one(BenchmarkRun, late["id"]).deadline_at = datetime.now(UTC) - timedelta(seconds=1)
-    answer = api.post(f"/v1/benchmarks/{late['id']}/ready", json={}, headers=node.headers)
+    answer = node.post(f"/v1/benchmarks/{late['id']}/ready", json={})
     refusal(answer, 409, "benchmark-out-of-turn")
 
 
 def test_node_waits_after_leaving_challenge_unanswered(api: httpx.Client, services: Services, app: FastAPI) -> None:
     """Otherwise a node could commit to many challenges and answer the easiest one."""
     app.state.services = replace(services, network=replace(services.network, benchmark_pause_seconds=3600))
-    node = registered(api)
-    first, second = start_benchmark(api, node), start_benchmark(api, node)
-    right = commit_benchmark(api, node, first)
+    node = calls.registered(api)
+    first, second = calls.start_benchmark(node), calls.start_benchmark(node)
+    right = calls.commit_benchmark(node, first)
     path = f"/v1/benchmarks/{second['id']}"
-    api.post(f"{path}/ready", json={}, headers=node.headers)
+    node.post(f"{path}/ready", json={})
     commitment = {"commitment": "0x" + "ab" * 32}
-    refusal(api.post(f"{path}/commit", json=commitment, headers=node.headers), 409, "benchmark-paused")
-    answer = api.post("/v1/benchmarks", json={"tier": "bronze"}, headers=node.headers)
+    refusal(node.post(f"{path}/commit", json=commitment), 409, "benchmark-paused")
+    answer = node.post("/v1/benchmarks", json={"tier": "bronze"})
     assert "not_before" in refusal(answer, 409, "benchmark-paused")
-    assert answer_benchmark(api, node, first, right).json()["passed"]
-    start_benchmark(api, node)
+    assert calls.answer_benchmark(node, first, right).json()["passed"]
+    calls.start_benchmark(node)
 
 
 @pytest.mark.parametrize("least", ["too_late", "link_too_slow"])
@@ -128,18 +117,18 @@ def test_node_without_answer_gains_nothing_by_delay(
     api: httpx.Client, database: Database, services: Services, app: FastAPI, least: str
 ) -> None:
     """A late answer costs no pause, so an empty late one must not buy another try."""
-    proof = replace(BRONZE.benchmark, min_mflops=1, min_upload_mbps=1_000 if least == "link_too_slow" else 0)
+    proof = replace(calls.BRONZE.benchmark, min_mflops=1, min_upload_mbps=1_000 if least == "link_too_slow" else 0)
     tiers = tuple(replace(tier, benchmark=proof) for tier in DEVNET.tiers)
     app.state.services = replace(services, network=replace(DEVNET, tiers=tiers, benchmark_pause_seconds=3600))
-    node = registered(api)
-    run = start_benchmark(api, node)
-    commit_benchmark(api, node, run)
+    node = calls.registered(api)
+    run = calls.start_benchmark(node)
+    calls.commit_benchmark(node, run)
     if least == "too_late":
         with database.transaction() as session:
             row = session.get_one(BenchmarkRun, run["id"])
             row.committed_at = datetime.now(UTC) - timedelta(seconds=proof.answer_seconds + 1)
-    assert answer_benchmark(api, node, run, b"").json()["reason"] == "wrong_answer"
-    answer = api.post("/v1/benchmarks", json={"tier": "bronze"}, headers=node.headers)
+    assert calls.answer_benchmark(node, run, b"").json()["reason"] == "wrong_answer"
+    answer = node.post("/v1/benchmarks", json={"tier": "bronze"})
     refusal(answer, 409, "benchmark-paused")
 
 
@@ -147,23 +136,23 @@ def test_late_commitment_may_retry_without_answer(
     api: httpx.Client, database: Database, services: Services, app: FastAPI
 ) -> None:
     app.state.services = replace(services, network=replace(DEVNET, benchmark_pause_seconds=3600))
-    node = registered(api)
-    run = start_benchmark(api, node)
-    api.post(f"/v1/benchmarks/{run['id']}/ready", json={}, headers=node.headers)
+    node = calls.registered(api)
+    run = calls.start_benchmark(node)
+    node.post(f"/v1/benchmarks/{run['id']}/ready", json={})
     with database.transaction() as session:
         session.get_one(BenchmarkRun, run["id"]).deadline_at = datetime.now(UTC) - timedelta(seconds=1)
     body = {"commitment": "0x" + "ab" * 32}
-    answer = api.post(f"/v1/benchmarks/{run['id']}/commit", json=body, headers=node.headers).json()
+    answer = node.post(f"/v1/benchmarks/{run['id']}/commit", json=body).json()
     assert not answer["in_time"]
-    start_benchmark(api, node)
+    calls.start_benchmark(node)
 
 
 def test_benchmark_repeats_at_secret_time(api: httpx.Client, database: Database, services: Services) -> None:
-    node = registered(api)
-    pass_benchmark(api, node)
+    node = calls.registered(api)
+    calls.pass_benchmark(node)
 
     def due() -> str | None:
-        found: str | None = beat(api, node, services.domain)["benchmark_by"]
+        found: str | None = calls.beat(node, services.domain)["benchmark_by"]
         return found
 
     def draw(**values: datetime | None) -> None:
@@ -174,14 +163,14 @@ def test_benchmark_repeats_at_secret_time(api: httpx.Client, database: Database,
     now = datetime.now(UTC)
     assert due() is None
     draw(rebenchmark_at=now)
-    token_only = api.post("/v1/providers/me/heartbeat", json={}, headers=node.headers).json()
+    token_only = node.post("/v1/providers/me/heartbeat", json={}).json()
     assert token_only["benchmark_by"] is None  # its clock does not start either
     deadline = due()
     assert deadline is not None
     assert due() == deadline  # asking again gives no more time
     benchmarks.demote_overdue(database, now)
-    assert status_of(api, node.address) == "benchmarked"
-    pass_benchmark(api, node)
+    assert calls.status_of(api, node.address) == "benchmarked"
+    calls.pass_benchmark(node)
     assert due() is None
     draw(rebenchmark_at=now)
     due()
@@ -189,16 +178,16 @@ def test_benchmark_repeats_at_secret_time(api: httpx.Client, database: Database,
     found = api.get(f"/v1/providers/{node.address}").json()
     assert (found["status"], found["reason"]) == ("demoted", "rebenchmark_missed")
     reviews.review(database, DEVNET, now)
-    assert status_of(api, node.address) == "demoted"  # however reliable it is otherwise
-    pass_benchmark(api, node)
-    assert status_of(api, node.address) == "benchmarked"
+    assert calls.status_of(api, node.address) == "demoted"  # however reliable it is otherwise
+    calls.pass_benchmark(node)
+    assert calls.status_of(api, node.address) == "benchmarked"
 
 
 def test_benchmark_requires_registration_tier_and_hardware(api: httpx.Client) -> None:
     node = sign_in(api)
     tier = {"tier": "bronze"}
-    refusal(api.post("/v1/benchmarks", json=tier, headers=node.headers), 409, "not-registered")
-    register(api, node, hardware=HARDWARE | {"ram_gb": 0.5})
-    refusal(api.post("/v1/benchmarks", json={"tier": "platinum"}, headers=node.headers), 422, "unknown-tier")
-    problem = refusal(api.post("/v1/benchmarks", json=tier, headers=node.headers), 422, "hardware-insufficient")
+    refusal(node.post("/v1/benchmarks", json=tier), 409, "not-registered")
+    calls.register(node, hardware=calls.HARDWARE | {"ram_gb": 0.5})
+    refusal(node.post("/v1/benchmarks", json={"tier": "platinum"}), 422, "unknown-tier")
+    problem = refusal(node.post("/v1/benchmarks", json=tier), 422, "hardware-insufficient")
     assert problem["field"] == "hardware.ram_gb"

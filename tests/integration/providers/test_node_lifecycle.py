@@ -9,10 +9,9 @@ from pathlib import Path
 import httpx
 import pytest
 from eth_account import Account
-from kit import records
+from kit.records import Records, account, stake, verifier
 
 from market.platform.db.base import utc_now
-from market.platform.db.session import Database
 from market.providers.benchmarks import service as benchmarks
 from market.providers.models import BenchmarkRun, Provider
 from training_gym.runtime.profile import CPU
@@ -48,14 +47,13 @@ def heartbeat(standing: NodeLifecycle) -> dict[str, object]:
     return standing._market.heartbeat(False, standing.sign_challenge)
 
 
-def test_node_earns_tier_and_repeats_benchmark_on_request(standing: NodeLifecycle, database: Database) -> None:
+def test_node_earns_tier_and_repeats_benchmark_on_request(standing: NodeLifecycle, records: Records) -> None:
     assert (heartbeat(standing)["counted"], heartbeat(standing)["status"]) == (True, "registered")
     standing.advance("registered")
     state = heartbeat(standing)
     assert (state["status"], state["tier"], state["benchmark_by"]) == ("benchmarked", "bronze", None)
 
-    with database.transaction() as session:
-        session.get_one(Provider, standing._wallet.address).rebenchmark_at = datetime.now(UTC)
+    records.change(Provider, standing._wallet.address, rebenchmark_at=datetime.now(UTC))
     assert heartbeat(standing)["benchmark_by"] is not None
     with standing._executor.reserve():  # a unit trains: the heartbeats continue
         standing.advance("active", must_prove=True)
@@ -63,26 +61,23 @@ def test_node_earns_tier_and_repeats_benchmark_on_request(standing: NodeLifecycl
         assert heartbeat(standing)["benchmark_by"] is not None
     standing.close()
     assert heartbeat(standing)["benchmark_by"] is None
-    with database.transaction() as session:
-        assert [run.reason for run in session.query(BenchmarkRun)] == ["passed", "passed"]
+    assert records.call(lambda session: [run.reason for run in session.query(BenchmarkRun)]) == ["passed", "passed"]
 
 
 def test_node_with_changed_environment_class_reports_it(
-    standing: NodeLifecycle, database: Database, monkeypatch: pytest.MonkeyPatch
+    standing: NodeLifecycle, records: Records, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its device or its libraries changed: units of its former class are none for it any more."""
     monkeypatch.setattr(standing._executor, "last_class", "0x" + "cc" * 32)
     for _ in range(2):
         standing.advance("suspended")
-    with database.transaction() as session:
-        assert session.get_one(Provider, standing._wallet.address).environment_class == "0x" + "cc" * 32
+    assert records.get(Provider, standing._wallet.address).environment_class == "0x" + "cc" * 32
 
 
-def test_demoted_node_sends_heartbeats_during_benchmark(standing: NodeLifecycle, database: Database) -> None:
+def test_demoted_node_sends_heartbeats_during_benchmark(standing: NodeLifecycle, records: Records) -> None:
     """A proof that waits for a unit must not break the node's uptime commitment."""
     standing.advance("registered")
-    with database.transaction() as session:
-        session.get_one(Provider, standing._wallet.address).status = "demoted"
+    records.change(Provider, standing._wallet.address, status="demoted")
     holds, release = threading.Event(), threading.Event()
 
     def train() -> None:
@@ -103,8 +98,7 @@ def test_demoted_node_sends_heartbeats_during_benchmark(standing: NodeLifecycle,
         unit.join()
     standing.close()
     assert heartbeat(standing)["status"] == "benchmarked"
-    with database.transaction() as session:
-        assert [run.reason for run in session.query(BenchmarkRun)] == ["passed", "passed"]
+    assert records.call(lambda session: [run.reason for run in session.query(BenchmarkRun)]) == ["passed", "passed"]
 
 
 def test_node_waits_for_check_of_answer(standing: NodeLifecycle) -> None:
@@ -120,13 +114,12 @@ def test_node_waits_for_check_of_answer(standing: NodeLifecycle) -> None:
 
 
 def test_slow_node_is_notified_before_upload(
-    standing: NodeLifecycle, database: Database, monkeypatch: pytest.MonkeyPatch
+    standing: NodeLifecycle, records: Records, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit = Market.commit_benchmark
 
     def late(market: Market, benchmark_id: str, commitment: str) -> dict[str, object]:
-        with database.transaction() as session:
-            session.get_one(BenchmarkRun, benchmark_id).deadline_at = datetime(2020, 1, 1, tzinfo=UTC)
+        records.change(BenchmarkRun, benchmark_id, deadline_at=datetime(2020, 1, 1, tzinfo=UTC))
         return commit(market, benchmark_id, commitment)
 
     monkeypatch.setattr(Market, "commit_benchmark", late)
@@ -136,7 +129,7 @@ def test_slow_node_is_notified_before_upload(
 
 
 def test_provider_learns_number_of_possible_referees(
-    standing: NodeLifecycle, database: Database, caplog: pytest.LogCaptureFixture
+    standing: NodeLifecycle, records: Records, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "zoo_compute")
 
@@ -149,12 +142,12 @@ def test_provider_learns_number_of_possible_referees(
     assert "no_live_verifier" in caplog.text
     assert levels() == []  # once
     for expected in (["WARNING"], ["INFO"], []):
-        put_verifier(database, standing._executor.environment_class)
-        put_verifier(database, "0x" + "cc" * 32)  # of another class
+        put_verifier(records, standing._executor.environment_class)
+        put_verifier(records, "0x" + "cc" * 32)  # of another class
         assert levels() == expected
 
 
-def put_verifier(database: Database, environment: str) -> None:
+def put_verifier(records: Records, environment: str) -> None:
     address = str(Account.create().address)
-    node = records.verifier(address, environment_class=environment, last_seen_at=utc_now())
-    records.Records(database).add(records.account(address), node, records.stake(address, 10**18))
+    node = verifier(address, environment_class=environment, last_seen_at=utc_now())
+    records.add(account(address), node, stake(address, 10**18))

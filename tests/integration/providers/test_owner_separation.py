@@ -73,7 +73,7 @@ def drawn_across(world: VerificationWorld, unit_id: int) -> str | None:
 def test_payer_does_not_replay_own_units(world: VerificationWorld) -> None:
     node = world.node()
     job_id = world.running([node])
-    payer = world.rows(lambda session: jobs.get(session, job_id)).order.payer
+    payer = world.call(jobs.get, job_id).order.payer
     owned(world, world.verifier(address=payer), OWNER)
     world.add(records.stake(payer, 10**27))
     same_owner, other = owned(world, world.verifier(), OWNER), world.verifier()

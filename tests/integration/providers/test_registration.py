@@ -7,22 +7,9 @@ from datetime import UTC, datetime, timedelta
 import httpx
 import pytest
 from fastapi import FastAPI
-from kit.api.clients import Caller, refusal, sign_in
-from kit.api.provider_calls import (
-    BRONZE,
-    CLASS_A,
-    ask_body,
-    ask_of,
-    beat,
-    chain_event,
-    offers,
-    pass_benchmark,
-    place_ask,
-    register,
-    registered,
-    stake,
-    status_of,
-)
+from kit.api import provider_calls as calls
+from kit.api.clients import Caller, accepted, refusal, sign_in
+from kit.errors import raising
 from redis.exceptions import ConnectionError
 from sqlalchemy import select
 
@@ -41,34 +28,32 @@ from zoo_protocol.messages import Heartbeat, sign, struct_hash, typed_data
 def test_network_may_restrict_environment_classes(api: httpx.Client, services: Services, app: FastAPI) -> None:
     """Otherwise a provider could invent a class and supply its verifiers."""
     first, second = sign_in(api), sign_in(api)
-    assert register(api, first).status_code == 201  # by default any
+    assert calls.register(first).status_code == 201  # by default any
     named = {"environment_classes": f"{'0x' + '55' * 32},{'0x' + '66' * 32}"}
     settings = Settings.model_validate(services.settings.model_dump() | named)
     app.state.services = replace(services, settings=settings)
     for caller, kind in ((first, "provider"), (second, "verifier")):
-        problem = refusal(register(api, caller, kind=kind), 422, "environment-not-accepted")
+        problem = refusal(calls.register(caller, kind=kind), 422, "environment-not-accepted")
         assert (problem["field"], problem["accepted"]) == ("environment_class", named["environment_classes"].split(","))
-    app.state.services = replace(services, settings=settings.model_copy(update={"environment_classes": CLASS_A}))
-    assert register(api, second, kind="verifier").status_code == 201
+    app.state.services = replace(services, settings=settings.model_copy(update={"environment_classes": calls.CLASS_A}))
+    assert calls.register(second, kind="verifier").status_code == 201
 
 
 def test_node_enters_book_after_benchmark_stake_and_ask(
     api: httpx.Client, database: Database, services: Services
 ) -> None:
     node = sign_in(api)
-    stake(database, node.address, BRONZE.minimum_stake_wei)  # a wallet may stake before it registers
-    assert register(api, node).status_code == 201
-    assert status_of(api, node.address) == "registered"
-    refusal(place_ask(api, node, services.domain, ask_of(node)), 409, "tier-not-earned")
+    calls.stake(database, node.address, calls.BRONZE.minimum_stake_wei)  # a wallet may stake before it registers
+    assert calls.register(node).status_code == 201
+    assert calls.status_of(api, node.address) == "registered"
+    refusal(calls.place_ask(node, services.domain, calls.ask_of(node)), 409, "tier-not-earned")
 
-    pass_benchmark(api, node)
-    assert status_of(api, node.address) == "active"
-    ask = ask_of(node)
-    placed = place_ask(api, node, services.domain, ask)
-    assert placed.status_code == 201, placed.text
-    assert placed.json()["id"] == struct_hash(ask)
-    assert placed.json()["min_price_wei"] == str(2 * ZEN)
-    assert offers(database, services.settings) == [node.address]
+    calls.pass_benchmark(node)
+    assert calls.status_of(api, node.address) == "active"
+    ask = calls.ask_of(node)
+    placed = accepted(calls.place_ask(node, services.domain, ask), 201)
+    assert (placed["id"], placed["min_price_wei"]) == (struct_hash(ask), str(2 * ZEN))
+    assert calls.offers(database, services.settings) == [node.address]
 
     with database.transaction() as session:
         moves = session.scalars(
@@ -76,45 +61,45 @@ def test_node_enters_book_after_benchmark_stake_and_ask(
         )
         assert list(moves) == ["benchmark_passed", "stake_sufficient"]
 
-    ask_path = f"/v1/asks/{placed.json()['id']}"
-    refusal(api.delete(ask_path, headers=sign_in(api).headers), 404, "ask-not-found")
-    assert api.delete(ask_path, headers=node.headers).status_code == 204
-    assert offers(database, services.settings) == []
+    ask_path = f"/v1/asks/{placed['id']}"
+    refusal(sign_in(api).delete(ask_path), 404, "ask-not-found")
+    assert node.delete(ask_path).status_code == 204
+    assert calls.offers(database, services.settings) == []
 
 
 def test_stake_and_heartbeats_decide_offered_nodes(api: httpx.Client, database: Database, services: Services) -> None:
-    node = registered(api)
-    pass_benchmark(api, node)
-    place_ask(api, node, services.domain, ask_of(node))
-    assert offers(database, services.settings) == []  # benchmarked, not staked
-    stake(database, node.address, BRONZE.minimum_stake_wei - 1)
-    assert status_of(api, node.address) == "benchmarked"
-    stake(database, node.address, BRONZE.minimum_stake_wei)
-    assert offers(database, services.settings) == [node.address]
+    node = calls.registered(api)
+    calls.pass_benchmark(node)
+    calls.place_ask(node, services.domain, calls.ask_of(node))
+    assert calls.offers(database, services.settings) == []  # benchmarked, not staked
+    calls.stake(database, node.address, calls.BRONZE.minimum_stake_wei - 1)
+    assert calls.status_of(api, node.address) == "benchmarked"
+    calls.stake(database, node.address, calls.BRONZE.minimum_stake_wei)
+    assert calls.offers(database, services.settings) == [node.address]
     impatient = services.settings.model_copy(update={"heartbeat_timeout_seconds": 0.0})
-    assert offers(database, impatient) == []  # not seen within the timeout
-    state = beat(api, node, services.domain)
+    assert calls.offers(database, impatient) == []  # not seen within the timeout
+    state = calls.beat(node, services.domain)
     assert (state["status"], state["tier"], state["counted"]) == ("active", "bronze", True)
-    chain_event(database, "UnstakeRequested", node.address, amount=1, unbonding=1, releaseAt=0)
-    assert status_of(api, node.address) == "benchmarked"
-    assert offers(database, services.settings) == []
+    calls.chain_event(database, "UnstakeRequested", node.address, amount=1, unbonding=1, releaseAt=0)
+    assert calls.status_of(api, node.address) == "benchmarked"
+    assert calls.offers(database, services.settings) == []
 
 
 def test_slash_updates_stake_and_jails_until_release(api: httpx.Client, database: Database) -> None:
-    node = registered(api)
-    pass_benchmark(api, node)
-    stake(database, node.address, 1_000 * ZEN)
-    chain_event(database, "UnstakeRequested", node.address, amount=900 * ZEN, unbonding=900 * ZEN, releaseAt=0)
-    chain_event(database, "Jailed", node.address)
-    chain_event(database, "Slashed", node.address, offence=2, amount=500 * ZEN, evidence="0x")
+    node = calls.registered(api)
+    calls.pass_benchmark(node)
+    calls.stake(database, node.address, 1_000 * ZEN)
+    calls.chain_event(database, "UnstakeRequested", node.address, amount=900 * ZEN, unbonding=900 * ZEN, releaseAt=0)
+    calls.chain_event(database, "Jailed", node.address)
+    calls.chain_event(database, "Slashed", node.address, offence=2, amount=500 * ZEN, evidence="0x")
     with database.transaction() as session:
         row = providers.repository.lock_stake(session, node.address)
         assert (row.stake_wei, row.unbonding_wei) == (0, 500 * ZEN)
     assert api.get(f"/v1/providers/{node.address}").json()["reason"] == "slashed"
-    refusal(api.post("/v1/benchmarks", json={"tier": "bronze"}, headers=node.headers), 409, "provider-jailed")
-    chain_event(database, "Released", node.address)
-    assert status_of(api, node.address) == "registered"
-    chain_event(database, "Withdrawn", node.address, amount=500 * ZEN)
+    refusal(node.post("/v1/benchmarks", json={"tier": "bronze"}), 409, "provider-jailed")
+    calls.chain_event(database, "Released", node.address)
+    assert calls.status_of(api, node.address) == "registered"
+    calls.chain_event(database, "Withdrawn", node.address, amount=500 * ZEN)
     with database.transaction() as session:
         assert providers.repository.lock_stake(session, node.address).unbonding_wei == 0
 
@@ -124,12 +109,12 @@ def test_only_heartbeats_answering_last_challenge_count(
 ) -> None:
     node, other = sign_in(api), sign_in(api)
     for caller in (node, other):
-        register(api, caller)
+        calls.register(caller)
 
     def send(challenge: str, signer: Caller) -> bool:
         message = typed_data(services.domain, Heartbeat(node.address, challenge))
         body = {"challenge": challenge, "signature": sign(signer.wallet.key.hex(), message)}
-        counted: bool = api.post("/v1/providers/me/heartbeat", json=body, headers=node.headers).json()["counted"]
+        counted: bool = node.post("/v1/providers/me/heartbeat", json=body).json()["counted"]
         return counted
 
     def seen() -> datetime | None:
@@ -137,12 +122,12 @@ def test_only_heartbeats_answering_last_challenge_count(
             return session.get_one(Provider, node.address).last_seen_at
 
     before = seen()
-    answer = api.post("/v1/providers/me/heartbeat", json={}, headers=node.headers).json()
+    answer = node.post("/v1/providers/me/heartbeat", json={}).json()
     assert not answer["counted"]
-    foreign = api.post("/v1/providers/me/heartbeat", json={}, headers=other.headers).json()["challenge"]
+    foreign = other.post("/v1/providers/me/heartbeat", json={}).json()["challenge"]
     for challenge, signer in (("", node), ("0x" + "ab" * 32, node), (foreign, node), (answer["challenge"], other)):
         assert not send(challenge or "0x" + "00" * 32, signer)
-    register(api, node)  # a session's token suffices, so it keeps no node in the order book
+    calls.register(node)  # a session's token suffices, so it keeps no node in the order book
     assert seen() == before
     assert send(answer["challenge"], node)
     assert seen() != before
@@ -151,13 +136,13 @@ def test_only_heartbeats_answering_last_challenge_count(
 
 
 def test_wallet_serves_only_one_node(api: httpx.Client, services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
-    node = registered(api)
+    node = calls.registered(api)
 
     def beat(session: str, *predecessors: str, signer: Caller = node) -> httpx.Response:
-        challenge = api.post("/v1/providers/me/heartbeat", json={}, headers=node.headers).json()["challenge"]
+        challenge = node.post("/v1/providers/me/heartbeat", json={}).json()["challenge"]
         signature = sign(signer.wallet.key.hex(), typed_data(services.domain, Heartbeat(node.address, challenge)))
         body = {"challenge": challenge, "signature": signature, "session": session, "predecessors": list(predecessors)}
-        return api.post("/v1/providers/me/heartbeat", json=body, headers=node.headers)
+        return node.post("/v1/providers/me/heartbeat", json=body)
 
     for _ in range(2):
         assert beat("first").json()["counted"]
@@ -171,83 +156,78 @@ def test_wallet_serves_only_one_node(api: httpx.Client, services: Services, monk
     assert beat("stranger").json()["counted"]
     assert 0 < services.redis.pttl(f"zoo:node:{node.address}") <= 1000 * services.settings.heartbeat_timeout_seconds
 
-    def away(*_: object, **__: object) -> None:
-        raise ConnectionError("a test")
-
-    monkeypatch.setattr(services.redis, "get", away)
+    monkeypatch.setattr(services.redis, "get", raising(ConnectionError("a test")))
     assert beat("first").json()["counted"]
 
 
 def test_ask_requires_fresh_signature_of_caller(api: httpx.Client, database: Database, services: Services) -> None:
     node, other = sign_in(api), sign_in(api)
     for caller in (node, other):
-        register(api, caller)
-        pass_benchmark(api, caller)
+        calls.register(caller)
+        calls.pass_benchmark(caller)
     domain = services.domain
-    first = ask_of(node)
-    assert place_ask(api, node, domain, first).status_code == 201
-    refusal(place_ask(api, node, domain, first), 409, "nonce-replayed")
-    refusal(place_ask(api, node, domain, replace(first, minPrice=1)), 409, "nonce-replayed")
+    first = calls.ask_of(node)
+    assert calls.place_ask(node, domain, first).status_code == 201
+    refusal(calls.place_ask(node, domain, first), 409, "nonce-replayed")
+    refusal(calls.place_ask(node, domain, replace(first, minPrice=1)), 409, "nonce-replayed")
 
-    forged = ask_body(node, domain, ask_of(node))
+    forged = calls.ask_body(node, domain, calls.ask_of(node))
     assert isinstance(forged["ask"], dict)
     forged["ask"]["minPrice"] = "1"
-    refusal(api.post("/v1/asks", json=forged, headers=node.headers), 422, "invalid-signature")
-    malformed = ask_body(node, domain, ask_of(node)) | {"signature": "0x1234"}
-    refusal(api.post("/v1/asks", json=malformed, headers=node.headers), 422, "invalid-signature")
+    refusal(node.post("/v1/asks", json=forged), 422, "invalid-signature")
+    malformed = calls.ask_body(node, domain, calls.ask_of(node)) | {"signature": "0x1234"}
+    refusal(node.post("/v1/asks", json=malformed), 422, "invalid-signature")
     elsewhere = replace(domain, chain_id=domain.chain_id + 1)
-    refusal(place_ask(api, node, elsewhere, ask_of(node)), 422, "invalid-signature")
-    body = ask_body(node, domain, ask_of(node))
-    refusal(api.post("/v1/asks", json=body, headers=other.headers), 422, "invalid-signature")
+    refusal(calls.place_ask(node, elsewhere, calls.ask_of(node)), 422, "invalid-signature")
+    body = calls.ask_body(node, domain, calls.ask_of(node))
+    refusal(other.post("/v1/asks", json=body), 422, "invalid-signature")
 
     for changes, field in (({"gpus": 1}, "ask.gpus"), ({"validUntil": 1}, "ask.validUntil")):
-        refused = place_ask(api, node, domain, ask_of(node, **changes))
+        refused = calls.place_ask(node, domain, calls.ask_of(node, **changes))
         assert refusal(refused, 422, "invalid-ask")["field"] == field
-    refusal(place_ask(api, node, domain, ask_of(node, tier=9)), 422, "unknown-tier")
-    refusal(place_ask(api, node, domain, ask_of(node, tier=3, gpus=8)), 409, "tier-not-earned")
+    refusal(calls.place_ask(node, domain, calls.ask_of(node, tier=9)), 422, "unknown-tier")
+    refusal(calls.place_ask(node, domain, calls.ask_of(node, tier=3, gpus=8)), 409, "tier-not-earned")
 
-    second = place_ask(api, node, domain, ask_of(node))
+    second = calls.place_ask(node, domain, calls.ask_of(node))
     assert second.status_code == 201
-    listed = api.get("/v1/asks", headers=node.headers).json()
+    listed = node.get("/v1/asks").json()
     assert [row["status"] for row in listed] == ["open", "replaced"]
 
 
 @pytest.mark.parametrize("kind", ["provider", "verifier"])
 def test_second_role_of_wallet_is_refused(api: httpx.Client, kind: str) -> None:
     node = sign_in(api)
-    register(api, node, kind)
+    calls.register(node, kind)
     other = "verifier" if kind == "provider" else "provider"
-    refusal(register(api, node, other), 409, "provider-kind-fixed")
+    refusal(calls.register(node, other), 409, "provider-kind-fixed")
 
 
 def test_verifier_needs_only_stake(api: httpx.Client, database: Database, services: Services) -> None:
     node = sign_in(api)
-    register(api, node, "verifier")
-    refusal(
-        api.post("/v1/benchmarks", json={"tier": "bronze"}, headers=node.headers), 409, "verifier-needs-no-benchmark"
-    )
-    stake(database, node.address, DEVNET.verifier_minimum_stake_wei)
+    calls.register(node, "verifier")
+    refusal(node.post("/v1/benchmarks", json={"tier": "bronze"}), 409, "verifier-needs-no-benchmark")
+    calls.stake(database, node.address, DEVNET.verifier_minimum_stake_wei)
     with database.transaction() as session:
         live = providers.live_verifiers(session, services.settings, datetime.now(UTC))
-        assert [(facts.address, facts.environment_class) for facts in live] == [(node.address, CLASS_A)]
+        assert [(facts.address, facts.environment_class) for facts in live] == [(node.address, calls.CLASS_A)]
         assert providers.live_verifiers(session, services.settings, datetime.now(UTC) + timedelta(minutes=1)) == []
 
 
 def test_changed_environment_withdraws_ask(api: httpx.Client, database: Database, services: Services) -> None:
-    node = registered(api)
-    pass_benchmark(api, node)
-    stake(database, node.address, BRONZE.minimum_stake_wei)
-    place_ask(api, node, services.domain, ask_of(node))
-    register(api, node, name="renamed")
-    assert offers(database, services.settings) == [node.address]
-    register(api, node, environment_class="0x" + "BB" * 32)
-    assert offers(database, services.settings) == []
+    node = calls.registered(api)
+    calls.pass_benchmark(node)
+    calls.stake(database, node.address, calls.BRONZE.minimum_stake_wei)
+    calls.place_ask(node, services.domain, calls.ask_of(node))
+    calls.register(node, name="renamed")
+    assert calls.offers(database, services.settings) == [node.address]
+    calls.register(node, environment_class="0x" + "BB" * 32)
+    assert calls.offers(database, services.settings) == []
 
 
 def test_providers_are_listed_page_by_page(api: httpx.Client) -> None:
     addresses = set()
     for _ in range(3):
-        node = registered(api)
+        node = calls.registered(api)
         addresses.add(node.address)
     first = api.get("/v1/providers", params={"limit": 2}).json()
     rest = api.get("/v1/providers", params={"limit": 2, "after": first["next_after"]}).json()
@@ -261,10 +241,10 @@ def test_tee_quote_is_requested_again_when_chain_unreachable(
 ) -> None:
     valid = Verified("TDX", "0x" + "ab" * 32, "UpToDate", (), int(time.time()) + 10**6)
     monkeypatch.setattr(Evidence, "verify", lambda *_: valid)
-    node = registered(api)
-    challenge = api.post("/v1/attestations", json={}, headers=node.headers).json()
+    node = calls.registered(api)
+    challenge = node.post("/v1/attestations", json={}).json()
     collateral = dict.fromkeys(COLLATERAL_FIELDS, "00")
     body = {"quote": "00" * 64, "collateral": collateral}
     for _ in range(2):
-        answer = api.post(f"/v1/attestations/{challenge['id']}/quote", json=body, headers=node.headers)
+        answer = node.post(f"/v1/attestations/{challenge['id']}/quote", json=body)
         refusal(answer, 503, "chain-unavailable")

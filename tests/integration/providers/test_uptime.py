@@ -51,8 +51,7 @@ def test_downtime_in_committed_period_is_slashed_once(market: RewardsWorld, api:
     [shown] = [row for row in api.get(f"/v1/providers/{PROVIDER.address}/epochs").json() if row["epoch"] == day]
     assert (shown["uptime_bps"], shown["penalty"]["amount_wei"]) == (9_000, str(STAKE * 5 // 100))
     assert api.get(f"/v1/providers/{PROVIDER.address}").json()["reliability_bps"] == 3_600
-    with market.database.transaction() as session:
-        [earned] = rewards.earnings_of(session, PROVIDER.address, None, 10)
+    [earned] = market.call(rewards.earnings_of, PROVIDER.address, None, 10)
     assert earned.base_wei == STAKE * 1296 * 2_000 // (10_000 * 365 * 1440)
     market.check()
 
@@ -120,8 +119,7 @@ def test_unreliable_provider_is_demoted_until_benchmark_or_recovery(market: Rewa
     lose(1)
     assert market.node(PROVIDER).status == ProviderStatus.DEMOTED
     later = now + timedelta(days=60)
-    with market.database.transaction() as session:
-        reliability.record_served_bytes(session, address, 0, later)
+    market.call(reliability.record_served_bytes, address, 0, later)
     reviews.review(market.database, DEVNET, later)
     assert market.node(PROVIDER).status == ProviderStatus.ACTIVE
     assert market.node(PROVIDER).reason == "stake_sufficient"

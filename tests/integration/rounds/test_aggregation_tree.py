@@ -12,13 +12,8 @@ from typing import Any
 
 import pytest
 from kit.engines.watchdog import watch
-from kit.jobs.aggregation_tree_fixtures import (  # noqa: F401  (fixture)
-    delivered,
-    in_one_place,
-    leaves_of,
-    nodes_far_apart,
-    work,
-)
+from kit.errors import raising
+from kit.jobs.aggregation_tree_fixtures import in_one_place, leaves_of, nodes_far_apart, work, work_leaves  # noqa: F401  (fixture)
 from kit.jobs.jobs_fixtures import World, at_once
 from kit.killed import Killed
 from kit.waiting import delay
@@ -53,7 +48,7 @@ NEEDED = {
 def test_tree_matches_single_aggregation_despite_task_failures(
     world: World, far_apart: list[str], monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    job_id = delivered(world, far_apart)
+    job_id = world.delivered_job(far_apart)
     expected = in_one_place(world, job_id)
     dice, note, apply = random.Random(seed), tree._store_result, aggregation._apply
     deaths = []
@@ -83,7 +78,7 @@ def test_tree_matches_single_aggregation_despite_task_failures(
 
 
 def test_leaves_follow_regions_and_record_names_all_payloads(world: World, far_apart: list[str]) -> None:
-    job_id = delivered(world, far_apart)
+    job_id = world.delivered_job(far_apart)
     world.aggregate(job_id)
     assert [[part["slot"] for part in leaf.parts] for leaf in leaves_of(world, job_id)] == [[0, 2], [1, 4], [3], [5]]
     while world.read(job_id).current_round == 0:
@@ -98,7 +93,7 @@ def test_leaves_follow_regions_and_record_names_all_payloads(world: World, far_a
 
 
 def test_concurrent_and_repeated_leaves_act_once(world: World, far_apart: list[str]) -> None:
-    job_id = delivered(world, far_apart)
+    job_id = world.delivered_job(far_apart)
     expected = in_one_place(world, job_id)
     world.aggregate(job_id)
     for _ in range(5):
@@ -109,24 +104,23 @@ def test_concurrent_and_repeated_leaves_act_once(world: World, far_apart: list[s
 
 
 def test_unit_rejected_during_aggregation_replans_tree(world: World, far_apart: list[str]) -> None:
-    job_id = delivered(world, far_apart)
+    job_id = world.delivered_job(far_apart)
     world.aggregate(job_id)
     tree.work_leaf(world.database, world.storage, job_id, 0, 0)
     stale = leaves_of(world, job_id)[0].seed
     [bad] = world.units(job_id, round=0, slot=2)
-    world.rows(lambda session: units.reject_unit(session, bad.id, "incorrect_computation"))
+    world.call(units.reject_unit, bad.id, "incorrect_computation")
     expected = in_one_place(world, job_id)
     while world.read(job_id).current_round == 0:
         world.aggregate(job_id)
         assert all(leaf.seed != stale for leaf in leaves_of(world, job_id))
-        for leaf in leaves_of(world, job_id):
-            tree.work_leaf(world.database, world.storage, job_id, 0, leaf.leaf)
+        work_leaves(world, job_id)
     assert world.checkpoint(job_id) == expected
     assert world.units(job_id, round=0, slot=2)[0].included is None
 
 
 def test_sums_of_abandoned_plan_are_not_kept(world: World, far_apart: list[str]) -> None:
-    job_id = delivered(world, far_apart)
+    job_id = world.delivered_job(far_apart)
     world.aggregate(job_id)
     for leaf in leaves_of(world, job_id):  # the last one finds all summaries, and sums
         tree.work_leaf(world.database, world.storage, job_id, 0, leaf.leaf)
@@ -134,7 +128,7 @@ def test_sums_of_abandoned_plan_are_not_kept(world: World, far_apart: list[str])
     assert sums
     assert all(world.storage.is_pinned(cid) for cid in sums)
     [bad] = world.units(job_id, round=0, slot=5)
-    world.rows(lambda session: units.reject_unit(session, bad.id, "incorrect_computation"))
+    world.call(units.reject_unit, bad.id, "incorrect_computation")
     while world.read(job_id).current_round == 0:
         world.aggregate(job_id)
         for leaf in leaves_of(world, job_id):
@@ -144,10 +138,9 @@ def test_sums_of_abandoned_plan_are_not_kept(world: World, far_apart: list[str])
 
 
 def test_sum_is_not_kept_for_ended_job(world: World, far_apart: list[str]) -> None:
-    job_id = delivered(world, far_apart)
+    job_id = world.delivered_job(far_apart)
     world.aggregate(job_id)
-    for leaf in leaves_of(world, job_id):
-        tree.work_leaf(world.database, world.storage, job_id, 0, leaf.leaf)
+    work_leaves(world, job_id)
     late, *others = [leaf for leaf in leaves_of(world, job_id) if leaf.sum_cid is None]
     for leaf in others:
         tree.work_leaf(world.database, world.storage, job_id, 0, leaf.leaf)
@@ -156,7 +149,7 @@ def test_sum_is_not_kept_for_ended_job(world: World, far_apart: list[str]) -> No
 
     def end_meanwhile(data: Any, **options: Any) -> Any:
         payer = Principal(world.read(job_id).payer, frozenset(), 1, "session")
-        world.rows(lambda session: cancellation.cancel(session, payer, job_id))
+        world.call(cancellation.cancel, payer, job_id)
         world.aggregate(job_id)
         stored = put(data, **options)
         sums.append(stored.cid)
@@ -171,14 +164,14 @@ def test_sum_is_not_kept_for_ended_job(world: World, far_apart: list[str]) -> No
 
 
 def test_unreleased_sums_are_released_later(world: World, far_apart: list[str]) -> None:
-    job_id = delivered(world, far_apart)
+    job_id = world.delivered_job(far_apart)
     world.aggregate(job_id)
     for _ in range(2):
         for leaf in leaves_of(world, job_id):
             tree.work_leaf(world.database, world.storage, job_id, 0, leaf.leaf)
     sums = [leaf.sum_cid or "" for leaf in leaves_of(world, job_id)]
     with pytest.MonkeyPatch.context() as patch, suppress(Killed):
-        patch.setattr(world.storage, "unpin", _die)
+        patch.setattr(world.storage, "unpin", raising(Killed))
         world.aggregate(job_id)
     assert world.read(job_id).current_round == 1
     assert all(world.storage.is_pinned(cid) for cid in sums)
@@ -187,21 +180,17 @@ def test_unreleased_sums_are_released_later(world: World, far_apart: list[str]) 
     assert not leaves_of(world, job_id)
 
 
-def _die(*_args: Any) -> None:
-    raise Killed
-
-
 def test_slow_leaf_writes_nothing_into_new_plan(
     world: World, far_apart: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job_id = delivered(world, far_apart)
+    job_id = world.delivered_job(far_apart)
     world.aggregate(job_id)
     [bad] = world.units(job_id, round=0, slot=5)
     original = aggregate_tree.summarise
 
     def plan_anew_meanwhile(*arguments: Any) -> Any:
         monkeypatch.setattr(tree, "summarise", original)
-        world.rows(lambda session: units.reject_unit(session, bad.id, "incorrect_computation"))
+        world.call(units.reject_unit, bad.id, "incorrect_computation")
         world.aggregate(job_id)
         return original(*arguments)
 
@@ -220,7 +209,7 @@ def test_slow_leaf_writes_nothing_into_new_plan(
 def test_small_job_and_single_region_need_no_tree(world: World) -> None:
     near = [world.node() for _ in range(4)]
     far = world.settings
-    job_id = delivered(world, near)
+    job_id = world.delivered_job(near)
     world.aggregate(job_id)
     assert world.read(job_id).current_round == 1  # by its size
     for node in near:
@@ -297,7 +286,7 @@ def _killed_at_the_lock(world: World, job_id: str, crew: Crew, waiting: int) -> 
 
 @pytest.mark.long
 def test_killed_workers_leave_round_to_others_bit_exactly(world: World, far_apart: list[str], crew: Crew) -> None:
-    job_id = delivered(world, far_apart)
+    job_id = world.delivered_job(far_apart)
     expected = in_one_place(world, job_id)
     world.aggregate(job_id)
     leaves = [str(leaf.leaf) for leaf in leaves_of(world, job_id)]
@@ -326,7 +315,7 @@ def test_killed_workers_leave_round_to_others_bit_exactly(world: World, far_apar
 
 @pytest.mark.long
 def test_workers_plan_sum_and_close_round(world: World, far_apart: list[str], crew: Crew) -> None:
-    job_id = delivered(world, far_apart)
+    job_id = world.delivered_job(far_apart)
     expected = in_one_place(world, job_id)
     crew.start()
     crew.close_round(world, job_id)

@@ -33,8 +33,7 @@ def _follow(world: World, node: str) -> LeaseView | None:
 
 
 def _vacate(world: World, node: str) -> None:
-    with world.database.transaction() as session:
-        leases.remove_node_from_jobs(session, node, "a test")
+    world.call(leases.remove_node_from_jobs, node, "a test")
 
 
 def _taken(world: World, job_id: str, seconds: float) -> None:
@@ -42,7 +41,7 @@ def _taken(world: World, job_id: str, seconds: float) -> None:
         "UPDATE units SET created_at = uploaded_at - :seconds * interval '1 second' WHERE job_id = :job_id "
         "AND uploaded_at IS NOT NULL"
     )
-    world.rows(lambda session: session.execute(took, {"seconds": seconds, "job_id": job_id}))
+    world.call(lambda session: session.execute(took, {"seconds": seconds, "job_id": job_id}))
 
 
 def test_hot_spare_follows_checkpoints_and_takes_over_first(world: World, nodes: list[str], job_id: str) -> None:
@@ -97,7 +96,7 @@ def test_node_follows_only_one_active_job(world: World, nodes: list[str], job_id
         job = session.get_one(Job, job_id)
         transition_job(session, job, JobEvent.FAIL, reason="a test")
         job_stop.stop_training(session, job, "a test")
-    assert world.rows(lambda session: session.get_one(Lease, open_lease.id).reason) == "a test"
+    assert world.call(lambda session: session.get_one(Lease, open_lease.id).reason) == "a test"
     for node in (spare, another):
         assert world.pull(node, LeaseKind.FOLLOW) is None
 
@@ -144,9 +143,8 @@ def test_unit_is_offered_when_timely_or_needed(world: World, nodes: list[str], j
     world.dispatch(job_id)  # three are there: a quorum
     [late] = [spare for spare in spares if spare in world.holders(job_id) and spare != early]
     assert world.pull(late) is None
-    with world.database.transaction() as session:  # one of the three is found false
-        [unit] = [unit for unit in world.units(job_id, round=1) if unit.provider == nodes[1]]
-        session.execute(update(Unit).where(Unit.id == unit.id).values(status="rejected"))
+    [unit] = [unit for unit in world.units(job_id, round=1) if unit.provider == nodes[1]]
+    world.execute(update(Unit).where(Unit.id == unit.id).values(status="rejected"))  # one of the three is found false
     _vacate(world, nodes[1])
     world.dispatch(job_id)
     assert any(world.pull(spare) for spare in spares)
@@ -160,7 +158,7 @@ def test_unbonding_node_gets_no_more_units(world: World, nodes: list[str], job_i
         _become(world, leaving, ProviderStatus.DEMOTED)
     args = {"provider": leaving, "amount": 1000 * ZEN, "unbonding": 1000 * ZEN, "releaseAt": 0}
     unstaked = ChainEvent("ProviderStaking", "UnstakeRequested", args, "0x" + "c1" * 32, 9, "0x" + "cd" * 32, 0, 0)
-    world.rows(lambda session: providers.on_stake_changed(DEVNET, session, unstaked))
+    world.call(lambda session: providers.on_stake_changed(DEVNET, session, unstaked))
     world.train_round(job_id, _holders_of_units(world, job_id))  # takes the units offered before
     assert leaving not in world.holders(job_id)
     assert leaving not in _holders_of_units(world, job_id, round_=1)
@@ -170,7 +168,7 @@ def test_jailed_node_gets_no_more_units_despite_stake(world: World, nodes: list[
     jailed = ChainEvent(
         "ProviderStaking", "Jailed", {"provider": nodes[0]}, "0x" + "c1" * 32, 9, "0x" + "cd" * 32, 0, 0
     )
-    world.rows(lambda session: providers.on_stake_changed(DEVNET, session, jailed))
+    world.call(lambda session: providers.on_stake_changed(DEVNET, session, jailed))
     world.train_round(job_id, _holders_of_units(world, job_id))  # takes the units offered before
     assert nodes[0] not in world.holders(job_id)
     assert nodes[0] not in _holders_of_units(world, job_id, round_=1)

@@ -111,8 +111,7 @@ def test_payload_beyond_max_age_is_restored(world: World, nodes: list[str], job_
     assert (restored.error_feedback == left.error_feedback + sent).all()
     assert restored.steps == left.steps
     assert "3" not in world.manifest(job_id, rounds).slot_states  # no file is of this start
-    following_work.commit()
-    following_work.complete()
+    following_work.deliver()
     world.deliver_all(nodes[:3])
     _close_round(world, job_id)
     [after] = world.units(job_id, round=rounds + 1, slot=3)
@@ -125,8 +124,7 @@ def test_restored_start_leaf_is_checked_by_replay(world: World, nodes: list[str]
     world.dispatch(job_id)
     work = world.work(nodes[3])
     work.leaves[0] = b"\1" * 32
-    work.commit()
-    work.complete()
+    work.deliver()
     [unit] = world.units(job_id, round=MAX_STALENESS + 1, slot=3)
     assert unit.status == UnitStatus.UPLOADED
     other = world.work(nodes[0])  # any other start the market knows by its digest
@@ -141,9 +139,9 @@ def test_restored_start_leaf_is_checked_by_replay(world: World, nodes: list[str]
 def test_late_units_are_checked_and_paid_like_others(world: World, nodes: list[str], job_id: str, rounds: int) -> None:
     _late(world, job_id, nodes, rounds).complete()
     for unit in world.units(job_id, status="uploaded"):
-        world.rows(lambda session, unit=unit: units.mark_checking(session, unit.id, 2500))
-        world.rows(lambda session, unit=unit: units.pass_unit(session, unit.id))
-    payable = world.rows(lambda session: payables.payable_units(session, job_id))
+        world.call(units.mark_checking, unit.id, 2500)
+        world.call(units.pass_unit, unit.id)
+    payable = world.call(payables.payable_units, job_id)
     assert (0, 3) in {(unit.round, unit.slot) for unit in payable}
 
 
@@ -197,7 +195,7 @@ def test_payload_during_aggregation_joins_next_round(
 def test_false_late_payload_is_excluded(world: World, nodes: list[str], job_id: str) -> None:
     _late(world, job_id, nodes).complete()
     [unit] = world.units(job_id, round=0, slot=3)
-    world.rows(lambda session: units.reject_unit(session, unit.id, "incorrect_computation"))
+    world.call(units.reject_unit, unit.id, "incorrect_computation")
     world.deliver_all(nodes[:3])
     _close_round(world, job_id)
     assert world.units(job_id, round=0, slot=3)[0].included is None
@@ -229,7 +227,7 @@ def test_tree_aggregates_late_payloads_bit_exactly(world: World, nodes: list[str
         patch.setattr("market.training.aggregation.tree.leaves", lambda groups: [[4, 0], [2], [1, 3]])
         world.settings = world.settings.model_copy(update={"tree_aggregation_min_values": 0})
         world.aggregate(job_id)
-    numbers = world.rows(lambda session: [row.leaf for row in session.scalars(select(AggregationLeaf))])
+    numbers = world.call(lambda session: [row.leaf for row in session.scalars(select(AggregationLeaf))])
     assert numbers == [0, 1, 2]
     for leaf in [*numbers, *numbers]:
         tree.work_leaf(world.database, world.storage, job_id, 1, leaf)
@@ -237,9 +235,6 @@ def test_tree_aggregates_late_payloads_bit_exactly(world: World, nodes: list[str
     manifest = world.manifest(job_id, 2)
     model, record = _recomputed(world, manifest)
     assert (model, len(record["payloads"])) == (manifest.model, 5)
-
-
-# --- after the last round
 
 
 def _uploading_at_the_end(world: World, nodes: list[str]) -> tuple[str, Work]:
@@ -269,7 +264,7 @@ def test_last_round_unit_is_uploaded_verified_and_paid(world: World, nodes: list
     assert _status_without_pins(world, job_id) == JobStatus.VERIFYING  # nothing is paid unverified
     world.verify_uploaded(job_id)
     assert _status_without_pins(world, job_id) == JobStatus.SETTLING
-    payable = world.rows(lambda session: payables.payable_units(session, job_id))
+    payable = world.call(payables.payable_units, job_id)
     assert [(unit.round, unit.slot) for unit in payable] == [(0, 0), (0, 1), (0, 2), (0, 3)]
 
 
@@ -283,7 +278,7 @@ def test_job_end_waits_for_bounded_upload_time(world: World, nodes: list[str]) -
     assert (unit.status, unit.reason) == (UnitStatus.LOST, "upload_overdue")
     assert world.holders(job_id) == [None] * 4
     assert _status_without_pins(world, job_id) == JobStatus.SETTLING
-    payable = world.rows(lambda session: payables.payable_units(session, job_id))
+    payable = world.call(payables.payable_units, job_id)
     assert [unit.slot for unit in payable] == [0, 1, 2]
     with pytest.raises(leases_errors.LeaseLost):
         late.complete()
@@ -304,7 +299,7 @@ def test_uncommitted_unit_at_last_close_is_lost(world: World, nodes: list[str]) 
 def test_cancelled_job_waits_for_no_upload(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes, rounds=2)
     late = _late(world, job_id, nodes)
-    world.rows(lambda session: job_stop.cancel_now(session, jobs_repository.lock_job(session, job_id), "a test"))
+    world.call(lambda session: job_stop.cancel_now(session, jobs_repository.lock_job(session, job_id), "a test"))
     [unit] = world.units(job_id, round=0, slot=3)
     assert unit.status == UnitStatus.LOST
     assert world.holders(job_id) == [None] * 4

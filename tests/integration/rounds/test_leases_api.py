@@ -17,23 +17,22 @@ from market.training.leases import service as leases
 
 def test_waiting_node_gets_work_when_available(api: httpx.Client, world: World) -> None:
     node, job_id = sign_in(api), world.job()
-    assert api.post("/v1/leases/next", json={}, headers=node.headers).status_code == 204
+    assert node.post("/v1/leases/next", json={}).status_code == 204
     offered_at: list[float] = []
 
     def offer() -> None:
         delay(0.5)
-        with world.database.transaction() as session:
-            leases.create_lease(session, kind="pin", holder=node.address, job_id=job_id, task={"a": 1}, seconds=60)
+        world.call(leases.create_lease, kind="pin", holder=node.address, job_id=job_id, task={"a": 1}, seconds=60)
         offered_at.append(time.monotonic())
 
     thread = threading.Thread(target=offer)
     thread.start()
     request = {"wait_seconds": 25, "kinds": ["pin", "reveal"]}
-    lease = api.post("/v1/leases/next", json=request, headers=node.headers).json()
+    lease = node.post("/v1/leases/next", json=request).json()
     thread.join()
     assert (lease["kind"], lease["task"]) == ("pin", {"a": 1})
     assert time.monotonic() - offered_at[0] < 10  # long before the wait was over
-    assert api.post("/v1/leases/next", json=request | {"wait_seconds": 0}, headers=node.headers).status_code == 204
+    assert node.post("/v1/leases/next", json=request | {"wait_seconds": 0}).status_code == 204
 
 
 def test_unit_is_committed_and_completed_over_http(api: httpx.Client, services: Services, world: World) -> None:
@@ -68,7 +67,7 @@ def test_open_work_lists_jobs_and_undecided_units(api: httpx.Client, world: Worl
     world.register(node.address)
 
     def open_work() -> object:
-        return api.get("/v1/work", headers=node.headers).json()
+        return node.get("/v1/work").json()
 
     assert open_work() == {"job_ids": [], "undecided_units": 0}
     job_id = world.running([node.address], redundancy=1)

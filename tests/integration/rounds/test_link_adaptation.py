@@ -27,8 +27,7 @@ def _second_round(world: World, nodes: list[str]) -> tuple[str, Work]:
     job_id = world.running(nodes)
     for node in nodes:
         work = world.work(node, report=SLOW if node == nodes[0] else FAST)
-        work.commit()
-        work.complete()
+        work.deliver()
     world.close_round(job_id)
     return job_id, world.work(nodes[0])
 
@@ -41,10 +40,9 @@ def test_slow_node_gets_lower_compression_level_everywhere(world: World, nodes: 
     assert slow.spec.training.top_k == least  # announced in the lease
     assert top_k_of(slow.payload) == least
     assert len(slow.payload) < len(encode(world.spec, slow.vector)) / 8
-    slow.commit()
-    slow.complete()
+    slow.deliver()
     [unit] = world.units(job_id, round=1, slot=0)
-    replayed = world.rows(lambda session: units.unit_facts(session, unit.id)).spec
+    replayed = world.call(units.unit_facts, unit.id).spec
     assert replayed == slow.lease.task["spec"]  # for verifiers and evidence
     world.deliver_all(nodes[1:])
     world.aggregate(job_id)
@@ -60,8 +58,7 @@ def _first_unit(world: World, nodes: list[str], **options: Any) -> tuple[str, in
 def _reported(world: World, nodes: list[str], report: dict[str, int]) -> None:
     job_id = world.running(nodes)
     work = world.work(nodes[0], report=report)
-    work.commit()
-    work.complete()
+    work.deliver()
     _cancel(world, job_id)
 
 
@@ -71,7 +68,7 @@ def _cancel(world: World, job_id: str) -> None:
         assert job is not None
         job_stop.cancel_now(session, job, job.payer)
 
-    world.rows(cancel)
+    world.call(cancel)
 
 
 def test_first_unit_uses_newest_report_of_other_job(world: World, nodes: list[str]) -> None:

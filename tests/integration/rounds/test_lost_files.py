@@ -5,17 +5,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from kit.jobs.aggregation_tree_fixtures import (  # noqa: F401  (fixture)
-    delivered,
-    in_one_place,
-    leaves_of,
-    nodes_far_apart,
-    work,
-)
+from kit.jobs.aggregation_tree_fixtures import in_one_place, leaves_of, nodes_far_apart, work, work_leaves  # noqa: F401  (fixture)
 from kit.jobs.jobs_fixtures import World
 
 from market.platform.storage.errors import BlobNotFound
-from market.training.aggregation import tree
 from market.training.evaluation.consistency import examine
 from training_gym.units.checkpoint import CheckpointManifest
 from zoo_compute.content.blockstore import BlockStore
@@ -32,12 +25,11 @@ def close_round(world: World, job_id: str) -> None:
 
 
 def test_lost_sum_is_computed_again(world: World, far_apart: list[str], ipfs: dict[str, str]) -> None:
-    job_id = delivered(world, far_apart)
+    job_id = world.delivered_job(far_apart)
     expected = in_one_place(world, job_id)
     world.aggregate(job_id)
     for _ in range(2):
-        for leaf in leaves_of(world, job_id):
-            tree.work_leaf(world.database, world.storage, job_id, 0, leaf.leaf)
+        work_leaves(world, job_id)
     for lost in (0, 2):  # as a disk may, or another job that comes to the same sum and lets go of it
         world.storage.unpin(leaves_of(world, job_id)[lost].sum_cid or "")
     assert BlockStore(Path(ipfs["directory"])).collect()
@@ -53,7 +45,7 @@ def test_round_continues_without_lost_payloads(
 ) -> None:
     if not as_tree:
         world.settings = world.settings.model_copy(update={"tree_aggregation_min_values": 1 << 40})
-    job_id = delivered(world, far_apart)
+    job_id = world.delivered_job(far_apart)
     gone = world.units(job_id)[:lost]
     for unit in gone:  # as a disk may
         world.storage.unpin(unit.payload_cid or "")
@@ -78,7 +70,7 @@ def test_round_continues_without_lost_payloads(
 
 
 def test_lost_checkpoint_and_payloads_exclude_no_node(world: World, far_apart: list[str], ipfs: dict[str, str]) -> None:
-    job_id = delivered(world, far_apart)
+    job_id = world.delivered_job(far_apart)
     manifest = world.checkpoint(job_id, 0)
     for cid in (manifest, world.units(job_id)[0].payload_cid or ""):
         world.storage.unpin(cid)

@@ -86,15 +86,14 @@ def test_round_closes_with_others_when_no_hot_spare(world: World, nodes: list[st
     job_id = world.running(nodes)
     STAGES[stage](world, nodes[0])
     world.deliver_all(nodes[1:])
-    world.rows(lambda session: leases.providers.record_shutdown(session, nodes[0]))
+    world.call(leases.providers.record_shutdown, nodes[0])
     _silence(world, job_id, nodes[0])
     _close(world, job_id)
     assert _unit(world, job_id, nodes[0]).reason == "node_silent"
 
 
 def test_node_failing_after_upload_does_not_delay_round(world: World, nodes: list[str]) -> None:
-    job_id = world.running(nodes)
-    world.deliver_all(nodes)
+    job_id = world.delivered_job(nodes)
     _silence(world, job_id, nodes[0])
     _close(world, job_id)
     assert [unit.included for unit in world.units(job_id, round=0)] == [True] * 4
@@ -114,15 +113,13 @@ def test_slow_commitment_loses_round_but_not_standing(world: World, nodes: list[
 def test_stopped_node_is_asked_again_only_after_return(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes)
     work = world.work(nodes[0])
-    with world.database.transaction() as session:
-        leases.fail(session, work.lease.id, nodes[0], work.lease.token, "node_stopping", "told to stop")
+    world.call(leases.fail, work.lease.id, nodes[0], work.lease.token, "node_stopping", "told to stop")
     world.deliver_all(nodes[1:])
     _close(world, job_id)
     assert [unit.provider for unit in world.units(job_id, round=0, slot=0)] == [nodes[0]]
     world.dispatch(job_id)
     assert world.units(job_id, round=1, slot=0) == []
-    with world.database.transaction() as session:
-        leases.providers.heartbeat(session, nodes[0])
+    world.call(leases.providers.heartbeat, nodes[0])
     world.dispatch(job_id)
     assert [unit.provider for unit in world.units(job_id, round=1, slot=0)] == [nodes[0]]
 
@@ -145,10 +142,10 @@ def test_unit_refuted_during_open_round_is_retrained(world: World, nodes: list[s
     spare = world.node()
     world.deliver(nodes[0])
     false = _unit(world, job_id, nodes[0])
-    world.rows(lambda session: units.reject_unit(session, false.id, "incorrect_computation"))
-    world.rows(lambda session: leases.remove_node_from_jobs(session, nodes[0], "jailed"))
+    world.call(units.reject_unit, false.id, "incorrect_computation")
+    world.call(leases.remove_node_from_jobs, nodes[0], "jailed")
     retire = leases.providers.record_shutdown
-    world.rows(lambda session: retire(session, nodes[0]))
+    world.call(retire, nodes[0])
     world.dispatch(job_id)
     world.deliver_all([spare, *nodes[1:]])
     _close(world, job_id)

@@ -44,7 +44,7 @@ def _late_in_the_round(world: World, job_id: str) -> None:
         "UPDATE units SET created_at = uploaded_at - interval '100 seconds' WHERE job_id = :job_id "
         "AND uploaded_at IS NOT NULL"
     )
-    world.rows(lambda session: session.execute(took, {"job_id": job_id}))
+    world.call(lambda session: session.execute(took, {"job_id": job_id}))
 
 
 def test_delivered_node_continues_from_checkpoint_and_own_payload(world: World, nodes: list[str], job_id: str) -> None:
@@ -60,8 +60,7 @@ def test_delivered_node_continues_from_checkpoint_and_own_payload(world: World, 
     start = start_parameters(world.spec, checkpoint, world.storage.get(first.payload_cid or "", max_bytes=2**24))
     assert (flatten(work.unit().checkpoint) == flatten(start)).all()
     assert (flatten(start) != flatten(checkpoint)).any()
-    work.commit()
-    work.complete()
+    work.deliver()
     world.dispatch(job_id)
     assert world.attempt(job_id, 1, 0).status == UnitStatus.UPLOADED
     ahead = world.attempt(job_id, 1, 0)
@@ -129,7 +128,7 @@ def test_rounds_aggregate_in_order_and_units_pay_once(world: World, nodes: list[
         joined = aggregate(world.spec, before, payloads, outer_state=state)
         assert cid_of_file(save_state(joined.parameters)) == manifest.model
     world.execute(update(Unit).where(Unit.job_id == job_id).values(status="verified"))
-    paid = world.rows(lambda session: payables.payable_units(session, job_id))
+    paid = world.call(payables.payable_units, job_id)
     assert [(unit.round, unit.slot) for unit in paid] == [(unit.round, unit.slot) for unit in done]
 
 
@@ -141,9 +140,9 @@ def test_next_round_unit_is_paid_after_round_closes(world: World, nodes: list[st
             if unit.status == "uploaded":
                 units.mark_checking(session, unit.id, 10_000)
                 units.pass_unit(session, unit.id)
-    assert world.rows(lambda session: payables.payable_units(session, job_id)) == []
+    assert world.call(payables.payable_units, job_id) == []
     world.end_round(job_id)
-    paid = world.rows(lambda session: payables.payable_units(session, job_id))
+    paid = world.call(payables.payable_units, job_id)
     assert [(unit.round, unit.slot) for unit in paid] == [(0, slot) for slot in range(4)]
 
 
@@ -153,8 +152,7 @@ def test_late_hot_spare_starts_next_round_at_once(world: World, nodes: list[str]
     spare = world.node()
     world.deliver_and_go_on(job_id, *nodes[:3])
     _late_in_the_round(world, job_id)
-    with world.database.transaction() as session:
-        leases.remove_node_from_jobs(session, nodes[3], "a test")
+    world.call(leases.remove_node_from_jobs, nodes[3], "a test")
     world.dispatch(job_id)
     unit = world.attempt(job_id, 2, 3)
     assert (unit.provider, unit.start_checkpoint_cid) == (spare, world.checkpoint(job_id, 1))
@@ -179,8 +177,7 @@ def test_late_replica_skips_round_to_get_ahead(
     _age(world, job_id, timedelta(seconds=100))  # a unit takes so long, and a round waits half of it for stragglers
     began = utc_now() - timedelta(seconds=ago)
     world.execute(update(Unit).where(Unit.job_id == job_id, Unit.round == 1).values(created_at=began))
-    behind.commit()
-    behind.complete()
+    behind.deliver()
     world.dispatch(job_id)
     assert bool(world.units(job_id, round=1, slot=3)) is goes_ahead
     if goes_ahead:
@@ -197,8 +194,7 @@ def test_late_replica_skips_round_to_get_ahead(
 def test_takeover_starts_from_replica_payload_without_state(world: World, nodes: list[str], job_id: str) -> None:
     spare = world.node()
     world.deliver_and_go_on(job_id, nodes[0])
-    with world.database.transaction() as session:
-        leases.remove_node_from_jobs(session, nodes[0], "a test")
+    world.call(leases.remove_node_from_jobs, nodes[0], "a test")
     world.dispatch(job_id)
     unit = world.attempt(job_id, 1, 0)
     assert (unit.provider, unit.start_slot_state_cid) == (spare, None)
@@ -212,13 +208,11 @@ def test_round_without_quorum_gets_units_from_leading_replicas(world: World, nod
     world.end_round(job_id)
     world.deliver_and_go_on(job_id, *nodes[:3])  # of round 1; of round 2 they have units too
     _late_in_the_round(world, job_id)
-    with world.database.transaction() as session:
-        leases.remove_node_from_jobs(session, nodes[3], "a test")
+    world.call(leases.remove_node_from_jobs, nodes[3], "a test")
     spare = world.node()
     world.dispatch(job_id)
     world.deliver_and_go_on(job_id, spare)  # of round 2
-    with world.database.transaction() as session:
-        units.reject_unit(session, world.attempt(job_id, 1, 0).id, "incorrect_computation")
+    world.call(units.reject_unit, world.attempt(job_id, 1, 0).id, "incorrect_computation")
     _late_in_the_round(world, job_id)
     world.dispatch(job_id)
     assert world.attempt(job_id, 1, 3).provider == spare
@@ -265,12 +259,12 @@ def test_long_paused_job_is_not_abandoned_on_resume(world: World, nodes: list[st
     """Offers before the pause do not count towards the loss of the quorum."""
     world.deliver(nodes[0])
     payer = Principal(world.read(job_id).payer, frozenset(), 1, "session")
-    world.rows(lambda session: amendments.pause(session, payer, job_id, DEVNET))
+    world.call(amendments.pause, payer, job_id, DEVNET)
     for node in nodes[1:]:
-        world.rows(lambda session, node=node: leases.remove_node_from_jobs(session, node, "jailed"))
+        world.call(leases.remove_node_from_jobs, node, "jailed")
     world.dispatch(job_id)
     _age(world, job_id, timedelta(seconds=world.settings.round_deadline_seconds * 4))
-    world.rows(lambda session: amendments.resume(session, payer, job_id))
+    world.call(amendments.resume, payer, job_id)
     world.dispatch(job_id)
     assert world.read(job_id).status == "running"
     world.deliver_and_go_on(job_id, *nodes[1:])

@@ -25,8 +25,7 @@ def _sent(world: World, node: str, sign: float = 1.0) -> Work:
     noise = np.random.default_rng().normal(size=len(work.vector)).astype(np.float32)
     common = np.random.default_rng(7).normal(size=len(work.vector)).astype(np.float32)
     work.hand_in(encode(work.spec, (sign * common + noise).astype(np.float32) * np.float32(1e-3)))
-    work.commit()
-    work.complete()
+    work.deliver()
     return work
 
 
@@ -67,8 +66,7 @@ def test_excluded_payload_is_restored_to_replica(world: World, five: list[str]) 
     work = world.work(five[4])
     feedback = work.unit().slot_state.error_feedback
     assert (feedback == ahead.slot_state.error_feedback + decode(world.spec, left_out.payload).dense()).all()
-    work.commit()
-    work.complete()
+    work.deliver()
     for node in five[:4]:
         _sent(world, node)
     world.dispatch(job_id)
@@ -98,8 +96,7 @@ def test_lost_start_with_restored_payload_is_reissued(world: World, five: list[s
     _sent(world, five[4])
     world.end_round(job_id)
     given_up = world.work(five[4])
-    with world.database.transaction() as session:
-        leases.fail(session, given_up.lease.id, five[4], given_up.lease.token, "input_missing", "a test")
+    world.call(leases.fail, given_up.lease.id, five[4], given_up.lease.token, "input_missing", "a test")
     world.dispatch(job_id)
     again = world.attempt(job_id, 2, 4)
     assert (again.provider, again.start_restored_payload_cid) == (five[4], world.attempt(job_id, 0, 4).payload_cid)
@@ -133,7 +130,7 @@ def test_refuted_payload_is_not_restored(world: World, five: list[str]) -> None:
     before = world.read(job_id).current_round
     world.aggregate(job_id)
     assert world.read(job_id).current_round == before + 1
-    world.rows(lambda session: units.reject_unit(session, world.attempt(job_id, 0, 4).id, "incorrect_computation"))
+    world.call(units.reject_unit, world.attempt(job_id, 0, 4).id, "incorrect_computation")
     _sent(world, five[4])
     world.dispatch(job_id)
     assert world.attempt(job_id, 2, 4).start_restored_payload_cid is None
@@ -144,8 +141,7 @@ def test_oversized_payload_is_not_restored(world: World, nodes: list[str]) -> No
     job_id = _running(world, nodes)
     loud = world.work(nodes[3])
     loud.hand_in(encode(loud.spec, np.where(loud.vector > 0, 1e6, -1e6).astype(np.float32)))
-    loud.commit()
-    loud.complete()
+    loud.deliver()
     world.deliver_and_go_on(job_id, *nodes[:3])
     world.end_round(job_id)
     assert (world.attempt(job_id, 0, 3).included, world.attempt(job_id, 0, 3).to_restore) == (False, False)

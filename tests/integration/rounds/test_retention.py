@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 from kit.api.clients import sign_in
+from kit.errors import raising
 from kit.jobs.jobs_fixtures import World
 from sqlalchemy import func, select, update
 
@@ -130,7 +131,7 @@ def test_files_shared_with_recent_job_are_kept(world: World, nodes: list[str], t
     unit = world.units(copy)[0]
     has = update(Checkpoint).where(Checkpoint.id == own.id).values(file_cids=[*own.file_cids, outer])
     starts = update(Unit).where(Unit.id == unit.id).values(start_slot_state_cid=state)
-    world.rows(lambda session: (session.execute(has), session.execute(starts)))
+    world.call(lambda session: (session.execute(has), session.execute(starts)))
     end(world, trained, KEPT + DAY)
     assert forget(world) == 1
     assert pinned(world, [outer, state]) == {True}
@@ -148,13 +149,10 @@ def test_file_stored_again_during_release_is_kept(
         world.execute(update(Checkpoint).where(Checkpoint.job_id == copy).values(file_cids=[again]))
         real(storage, cid)
 
-    def die(storage: Storage, cid: str) -> None:
-        raise KeyboardInterrupt
-
     end(world, trained, KEPT + DAY)
     with monkeypatch.context() as patch:
         patch.setattr(Storage, "unpin", unpin)
-        patch.setattr(Storage, "pin", die)
+        patch.setattr(Storage, "pin", raising(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             forget(world)
     assert pinned(world, [again]) == {False}
@@ -176,7 +174,7 @@ def test_hot_spares_of_old_job_receive_end(api: httpx.Client, world: World, trai
     end(world, trained, KEPT + DAY)
     assert forget(world) == 1
     for last in ({}, {"Last-Event-ID": str(seen)}):
-        answer = api.get(f"/v1/jobs/{trained}/events", headers=caller.headers | last)
+        answer = caller.get(f"/v1/jobs/{trained}/events", headers=last)
         assert (answer.status_code, "event:" in answer.text) == (200, False)
 
 

@@ -38,8 +38,7 @@ def test_chain_deadlines_do_not_wait_for_storage(world: VerificationWorld, nodes
 
 def test_storage_outage_is_not_data_withholding(world: VerificationWorld) -> None:
     node = world.node()
-    job_id = world.running([node])
-    world.deliver(node)
+    job_id = world.delivered_job([node])
     (unit,) = world.units(job_id)
     world.challenge({unit.id: [1]})
     (sample,) = world.samples()

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kit.errors import raising
 from kit.jobs.jobs_fixtures import ENVIRONMENT, ZEN, World, at_once
 from sqlalchemy import select
 
@@ -47,7 +48,7 @@ def test_trained_job_waits_for_decisions_and_pins(world: World, nodes: list[str]
     assert job.status == JobStatus.VERIFYING
     assert job.first_step_at is not None
     assert job.trained_at is not None
-    assert world.rows(leases.busy_providers) == set()
+    assert world.call(leases.busy_providers) == set()
     assert [unit.included for unit in world.units(job_id)] == [True] * 8
     assert world.units(job_id, round=1, slot=2)[0].start_slot_state_cid == (
         world.units(job_id, round=0, slot=2)[0].slot_state_cid
@@ -59,8 +60,8 @@ def test_trained_job_waits_for_decisions_and_pins(world: World, nodes: list[str]
     assert len({row.model_cid for row in rows}) == 3
 
     for unit in world.units(job_id):
-        world.rows(lambda session, unit=unit: units.mark_checking(session, unit.id, 2500))
-        world.rows(lambda session, unit=unit: units.pass_unit(session, unit.id))
+        world.call(units.mark_checking, unit.id, 2500)
+        world.call(units.pass_unit, unit.id)
     assert world.read(job_id).status == JobStatus.VERIFYING  # checkpoints are not yet proven to be kept
     while sum(world.pin(node) for node in nodes):
         world.dispatch(job_id)
@@ -74,7 +75,9 @@ def test_next_round_opens_before_loss_is_known(world: World, nodes: list[str], m
     job_id = world.running(nodes)
     with monkeypatch.context() as broken:  # evaluating fails while the first round closes, and delays nothing
         broken.setattr(aggregation, "validation_loss", lambda *_: pytest.fail("the round waited for a loss"))
-        broken.setattr(validation, "validation_loss", _lost)
+        broken.setattr(
+            validation, "validation_loss", raising(StorageUnavailable("injected: the validation split cannot be read"))
+        )
         world.deliver_all(nodes)
         world.aggregate(job_id)
         assert ("jobs.validate", (job_id,)) in world.wakes.seen
@@ -85,7 +88,7 @@ def test_next_round_opens_before_loss_is_known(world: World, nodes: list[str], m
     first, unknown = _losses(world, job_id)
     assert first is not None
     assert unknown is None
-    shown = world.rows(lambda session: progress_of(session, [job_id]))[job_id].checkpoints
+    shown = world.call(progress_of, [job_id])[job_id].checkpoints
     assert [mark.validation_loss for mark in shown] == [first, None]
 
     assert validation.jobs_to_validate(world.database) == [job_id]
@@ -103,19 +106,14 @@ def test_next_round_opens_before_loss_is_known(world: World, nodes: list[str], m
 
 
 def _losses(world: World, job_id: str) -> list[str | None]:
-    found = world.rows(lambda session: checkpoints_repository.checkpoints(session, job_id))
+    found = world.call(checkpoints_repository.checkpoints, job_id)
     return [row.validation_loss for row in found]
-
-
-def _lost(*_: object) -> str:
-    raise StorageUnavailable("injected: the validation split cannot be read")
 
 
 def test_repeated_aggregation_gives_same_checkpoint(
     world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job_id = world.running(nodes)
-    world.deliver_all(nodes)
+    job_id = world.delivered_job(nodes)
     built = []
     original = aggregation._apply
 
@@ -140,8 +138,7 @@ def test_replica_with_excluded_payload_continues_from_its_unit(world: World, nod
     world.deliver_all(nodes[:3])
     outlier = world.work(nodes[3])
     outlier.hand_in(encode(outlier.spec, np.ones(outlier.spec.num_parameters(), np.float32)))
-    outlier.commit()
-    outlier.complete()
+    outlier.deliver()
     world.aggregate(job_id)
     [unit] = world.units(job_id, round=0, slot=3)
     assert (unit.included, unit.exclusion_reason) == (False, "norm_outlier")
@@ -174,8 +171,7 @@ def test_trace_with_wrong_start_is_refused(world: World, nodes: list[str]) -> No
 def test_rejected_unit_leaves_pending_aggregation(
     world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job_id = world.running(nodes)
-    world.deliver_all(nodes)
+    job_id = world.delivered_job(nodes)
     bad = world.units(job_id, slot=1)[0]
     original = aggregation._build_checkpoint
 
@@ -188,7 +184,7 @@ def test_rejected_unit_leaves_pending_aggregation(
     monkeypatch.setattr(aggregation, "_build_checkpoint", reject_meanwhile)
     world.aggregate(job_id)
     assert world.read(job_id).current_round == 0
-    world.rows(lambda session: leases.remove_node_from_jobs(session, nodes[1], "jailed"))
+    world.call(leases.remove_node_from_jobs, nodes[1], "jailed")
     spare = world.node()
     world.dispatch(job_id)
     assert [unit.provider for unit in world.units(job_id, slot=1)] == [nodes[1], spare]
@@ -247,8 +243,7 @@ def test_round_closes_without_stragglers_at_its_deadline(world: World, nodes: li
 
 
 def test_round_deadline_follows_recent_deliveries(world: World, nodes: list[str]) -> None:
-    job_id = world.running(nodes)
-    world.deliver_all(nodes)
+    job_id = world.delivered_job(nodes)
     _took(world, job_id, seconds=100)
     world.close_round(job_id)
     world.deliver_all(nodes[:3])
@@ -300,8 +295,7 @@ def test_wrong_pin_proof_leads_to_other_node(world: World, nodes: list[str]) -> 
 
 
 def test_checkpoint_is_released_after_three_newer_pin_proofs(world: World, nodes: list[str]) -> None:
-    job_id = world.running(nodes)
-    world.deliver_all(nodes)
+    job_id = world.delivered_job(nodes)
     world.aggregate(job_id)
     for node in nodes[:3]:
         assert world.pin(node)  # the initial checkpoint
@@ -344,11 +338,8 @@ def test_progress_and_first_step_are_reported_live(world: World, nodes: list[str
     assert steps == [{"round": 0, "slot": 0, "provider": nodes[0], "step": 1}]
 
 
-# --- helpers
-
-
 def _pins(world: World, job_id: str) -> dict[int, list[str]]:
-    return world.rows(lambda session: checkpoints_repository.pins_of_job(session, job_id))
+    return world.call(checkpoints_repository.pins_of_job, job_id)
 
 
 def _took(world: World, job_id: str, *, seconds: float) -> None:

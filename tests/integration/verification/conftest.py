@@ -1,8 +1,3 @@
 """Fixtures of verification."""
 
-from kit.verification.verification_fixtures import (  # noqa: F401  (fixtures)
-    delivered_units,
-    three_verifiers,
-    two_nodes,
-    verification_world,
-)
+from kit.verification.verification_fixtures import delivered_units, several_verifiers, two_nodes, verification_world  # noqa: F401  (fixtures)

@@ -1,6 +1,7 @@
 """Canaries and cross-class checks of disputed units wait and slash no verifier."""
 
 import pytest
+from kit.errors import raising
 from kit.verification.replay_records import OTHER_LEAF, asked_of, replay_records
 from kit.verification.verification_fixtures import VerificationWorld
 from sqlalchemy import func, select, update
@@ -30,8 +31,7 @@ def disputing_market(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def unit_id(world: VerificationWorld, verifiers: list[str]) -> int:
-    job_id = world.running([node := world.node()])
-    world.deliver(node)
+    job_id = world.delivered_job([world.node()])
     (unit,) = world.units(job_id)
     world.challenge({unit.id: [0]})
     return unit.id
@@ -45,10 +45,9 @@ def refute(world: VerificationWorld) -> None:
 
 
 def test_committee_waits_for_canary_decision(world: VerificationWorld, unit_id: int) -> None:
-    with world.database.transaction() as session:
-        state_cid = world.storage.put(b"state", max_bytes=10).cid
-        canary = Canary(unit_id=unit_id, segment=0, status="planted", state_cid=state_cid, start_leaf=OTHER_LEAF)
-        session.add(canary)
+    state_cid = world.storage.put(b"state", max_bytes=10).cid
+    canary = Canary(unit_id=unit_id, segment=0, status="planted", state_cid=state_cid, start_leaf=OTHER_LEAF)
+    world.add(canary)
     world.advance()
     refute(world)
     world.advance()
@@ -63,9 +62,8 @@ def test_unit_does_not_wait_for_incapable_canary_verifiers(
     world: VerificationWorld, unit_id: int, verifiers: list[str]
 ) -> None:
     """Two of three fail every replay, as nodes with too little memory do; the provider is paid."""
-    with world.database.transaction() as session:
-        state_cid = world.storage.put(b"state", max_bytes=10).cid
-        session.add(Canary(unit_id=unit_id, segment=0, status="planted", state_cid=state_cid, start_leaf=OTHER_LEAF))
+    state_cid = world.storage.put(b"state", max_bytes=10).cid
+    world.add(Canary(unit_id=unit_id, segment=0, status="planted", state_cid=state_cid, start_leaf=OTHER_LEAF))
     (sample,) = world.samples()
     world.replay(asked_of(world, sample.id), world.claim(unit_id, 0))
     for _ in verifiers:
@@ -82,12 +80,10 @@ def compared_by_another_class(world: VerificationWorld, unit_id: int) -> str:
     other = world.verifier(environment=OTHER_CLASS)
     (sample,) = world.samples()
     cids = {"computed_cid": "bafkreia", "claimed_cid": "bafkreib"}
-    with world.database.transaction() as session:
-        comparison = Comparison(sample_id=sample.id, unit_id=unit_id, segment=0, status="computed", **cids)
-        session.add(comparison)
-        session.flush()
-        found = {"verifier": other, "environment_class": OTHER_CLASS, "status": "committed", "end_leaf": OTHER_LEAF}
-        session.add(Replay(comparison_id=comparison.id, **found))
+    comparison = Comparison(sample_id=sample.id, unit_id=unit_id, segment=0, status="computed", **cids)
+    world.add(comparison)
+    found = {"verifier": other, "environment_class": OTHER_CLASS, "status": "committed", "end_leaf": OTHER_LEAF}
+    world.add(Replay(comparison_id=comparison.id, **found))
     return other
 
 
@@ -123,10 +119,7 @@ def test_comparison_waits_for_unreachable_storage(
     with world.database.transaction() as session:  # no verifier of the class works on it
         session.execute(update(Replay).where(Replay.sample_id.is_not(None)).values(status="abandoned"))
 
-    def unavailable(*_: object) -> tuple[float, float]:
-        raise StorageUnavailable("no answer")
-
-    monkeypatch.setattr(replay_inputs, "claimed_end_distance", unavailable)
+    monkeypatch.setattr(replay_inputs, "claimed_end_distance", raising(StorageUnavailable("no answer")))
     with pytest.raises(StorageUnavailable):
         comparisons.compare_states(world.database, world.storage)
     assert world.scalar(select(Comparison.status)) == "computed"
@@ -139,12 +132,10 @@ def test_comparison_waits_for_unreachable_storage(
 def test_distant_comparison_is_paid_by_dispute_outcome(world: VerificationWorld, unit_id: int, rejected: bool) -> None:
     other = world.verifier(environment=OTHER_CLASS)
     (sample,) = world.samples()
-    with world.database.transaction() as session:
-        comparison = Comparison(sample_id=sample.id, unit_id=unit_id, segment=0, status="failed", whole=1e-3)
-        session.add(comparison)
-        session.flush()
-        found = {"verifier": other, "environment_class": OTHER_CLASS, "status": "disagreed", "end_leaf": OTHER_LEAF}
-        session.add(Replay(comparison_id=comparison.id, **found))
+    comparison = Comparison(sample_id=sample.id, unit_id=unit_id, segment=0, status="failed", whole=1e-3)
+    world.add(comparison)
+    found = {"verifier": other, "environment_class": OTHER_CLASS, "status": "disagreed", "end_leaf": OTHER_LEAF}
+    world.add(Replay(comparison_id=comparison.id, **found))
     refute(world)
     assert world.unit(unit_id).status == "disputed"
     assert replay_records(world) == {}  # no payment or penalty before the end

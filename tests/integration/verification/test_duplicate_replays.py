@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from kit.errors import raising
 from kit.verification.replay_records import replay_records
 from kit.verification.verification_fixtures import VerificationWorld
 from sqlalchemy import select, update
@@ -33,8 +34,7 @@ def settings(settings: Settings) -> Settings:
 def drawn_first(world: VerificationWorld, verifiers: int, drawn: Sequence[int] = (0,), **options: Any) -> int:
     for _ in range(verifiers):
         world.verifier()
-    job_id = world.running([node := world.node()], **options)
-    world.deliver(node)
+    job_id = world.delivered_job([world.node()], **options)
     (unit,) = world.units(job_id)
     world.challenge({unit.id: [*drawn]})
     return unit.id
@@ -87,7 +87,7 @@ def test_outvoted_inner_state_with_equal_end_is_slashed(world: VerificationWorld
     assert world.unit(unit_id).status == "verified"
     assert world.outcomes()[copier] == ("overruled", "wrong_replay")
     assert statuses(world) == {"overruled": 1, "agreed": 3}
-    segment_wei = world.rows(lambda session: units.unit_facts(session, unit_id)).gross_wei // world.spec.segments
+    segment_wei = world.call(units.unit_facts, unit_id).gross_wei // world.spec.segments
     assert replay_records(world) == {copier: (0, 0, 1)} | dict.fromkeys(honest, (1, segment_wei, 0))
 
     world.advance()
@@ -123,8 +123,7 @@ def test_inconclusive_duplicate_replay_blames_none_and_pays_provider(
         for silent in asked(world):
             assert world.unit(unit_id).status == "checking"
             world.give_up(silent, LeaseKind.REPLAY, "out_of_memory")
-            with world.database.transaction() as session:  # it is gone
-                session.execute(update(Provider).where(Provider.address == silent).values(status="exited"))
+            world.execute(update(Provider).where(Provider.address == silent).values(status="exited"))  # it is gone
         world.advance()
     assert world.unit(unit_id).status == "verified"
     assert statuses(world)["overruled"] == 0
@@ -260,11 +259,8 @@ def test_killed_market_asks_both_and_slashes_once(world: VerificationWorld, monk
     try:  # another process goes on from what the database has
         answer_all(again, unit_id, INNER, INNER)
 
-        def unavailable(*_: object) -> None:
-            raise StorageUnavailable("no answer")
-
         with monkeypatch.context() as patch:
-            patch.setattr(Storage, "put_block", unavailable)
+            patch.setattr(Storage, "put_block", raising(StorageUnavailable("no answer")))
             with pytest.raises(StorageUnavailable):
                 answer_all(again, unit_id, INNER)
         assert again.unit(unit_id).status == "verified"

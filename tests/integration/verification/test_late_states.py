@@ -3,6 +3,7 @@
 import json
 from datetime import timedelta
 
+import pytest
 from kit.verification.verification_fixtures import VerificationWorld
 from sqlalchemy import select, update
 
@@ -19,6 +20,8 @@ from market.verification.penalties import service as penalties_service
 from market.verification.penalties.models import LatePenalty
 from market.verification.samples.models import LateState
 
+pytestmark = pytest.mark.usefixtures("nodes", "verifiers")
+
 
 def late_states(world: VerificationWorld) -> list[LateState]:
     return world.all(select(LateState).order_by(LateState.sample_id))
@@ -30,14 +33,14 @@ def penalties(world: VerificationWorld) -> list[LatePenalty]:
 
 def lost_by_day(world: VerificationWorld, node: str) -> dict[int, int]:
     mine = select(ProviderEpoch.epoch, ProviderEpoch.lost).where(ProviderEpoch.provider == node, ProviderEpoch.lost > 0)
-    return dict(world.rows(lambda session: session.execute(mine).tuples().all()))
+    return dict(world.call(lambda session: session.execute(mine).tuples().all()))
 
 
 def events(world: VerificationWorld, kind: str) -> list[dict[str, object]]:
     return world.all(select(JobEventRow.data).where(JobEventRow.kind == kind).order_by(JobEventRow.id))
 
 
-def show_late(world: VerificationWorld, node: str, verifiers: list[str], job_id: str, *, days_ago: int = 0) -> int:
+def show_late(world: VerificationWorld, node: str, job_id: str, *, days_ago: int = 0) -> int:
     (unit,) = world.units(job_id, provider=node)
     world.challenge({unit.id: [1]})
     (sample,) = [sample for sample in world.samples() if sample.unit_id == unit.id]
@@ -47,17 +50,14 @@ def show_late(world: VerificationWorld, node: str, verifiers: list[str], job_id:
     ago = utc_now() - timedelta(days=days_ago, seconds=1)
     world.execute(late.values(due_at=ago))
     assert world.reveal(node) is not None
-    world.replay(world.asked(verifiers), world.claim(unit.id, 1))
+    world.replay(world.asked(), world.claim(unit.id, 1))
     return unit.id
 
 
-def test_late_state_is_replayed_paid_and_recorded(
-    world: VerificationWorld, nodes: list[str], verifiers: list[str]
-) -> None:
-    node = nodes[0]
-    job_id = world.running([node])
-    world.deliver(node)
-    unit_id = show_late(world, node, verifiers, job_id)
+def test_late_state_is_replayed_paid_and_recorded(world: VerificationWorld) -> None:
+    node = world.nodes[0]
+    job_id = world.delivered_job([node])
+    unit_id = show_late(world, node, job_id)
     assert (world.unit(unit_id).status, world.unit(unit_id).reason) == ("verified", None)
     [late] = late_states(world)
     assert (late.provider, late.booked) == (node, "counted")
@@ -70,48 +70,44 @@ def test_late_state_is_replayed_paid_and_recorded(
     assert (penalties(world), world.slashes(), world.intents("slash")) == ([], [], [])
 
 
-def test_timely_state_is_not_recorded_as_late(world: VerificationWorld, nodes: list[str], verifiers: list[str]) -> None:
-    job_id = world.running([nodes[0]])
-    world.deliver(nodes[0])
+def test_timely_state_is_not_recorded_as_late(world: VerificationWorld) -> None:
+    job_id = world.running([world.nodes[0]])
+    world.deliver(world.nodes[0])
     (unit,) = world.units(job_id)
     world.challenge({unit.id: [1]})
     world.advance()
-    assert world.reveal(nodes[0]) is not None
-    world.replay(world.asked(verifiers), world.claim(unit.id, 1))
-    assert (late_states(world), events(world, "late"), lost_by_day(world, nodes[0])) == ([], [], {})
+    assert world.reveal(world.nodes[0]) is not None
+    world.replay(world.asked(), world.claim(unit.id, 1))
+    assert (late_states(world), events(world, "late"), lost_by_day(world, world.nodes[0])) == ([], [], {})
 
 
-def test_late_state_counts_only_for_verified_unit(
-    world: VerificationWorld, nodes: list[str], verifiers: list[str]
-) -> None:
-    job_id = world.running([nodes[0]])
-    world.deliver(nodes[0])
+def test_late_state_counts_only_for_verified_unit(world: VerificationWorld) -> None:
+    job_id = world.running([world.nodes[0]])
+    world.deliver(world.nodes[0])
     (unit,) = world.units(job_id)
     world.challenge({unit.id: [1]})
     (sample,) = world.samples()
     world.pass_due(sample.id)
-    world.reveal(nodes[0])  # before any sweep noticed the deadline
+    world.reveal(world.nodes[0])  # before any sweep noticed the deadline
     [late] = late_states(world)
-    assert (late.booked, lost_by_day(world, nodes[0])) == (None, {})
+    assert (late.booked, lost_by_day(world, world.nodes[0])) == (None, {})
     for _ in range(2):
-        world.replay(world.asked(verifiers), "0x" + "ee" * 32)
+        world.replay(world.asked(), "0x" + "ee" * 32)
     assert world.unit(unit.id).status == "rejected"
     world.advance()
     [late] = late_states(world)
-    assert (late.booked, lost_by_day(world, nodes[0])) == ("unit_rejected", {})
+    assert (late.booked, lost_by_day(world, world.nodes[0])) == ("unit_rejected", {})
 
 
-def test_third_late_day_slashes_once_for_lateness_only(
-    world: VerificationWorld, nodes: list[str], verifiers: list[str]
-) -> None:
-    node = nodes[0]
+def test_third_late_day_slashes_once_for_lateness_only(world: VerificationWorld) -> None:
+    node = world.nodes[0]
     units = []
     for days_ago in (2, 2, 1, 0):
         job_id = world.second_job(node) if units else world.running([node])
         if not units:
             world.deliver(node)
         assert penalties(world) == []
-        units.append(show_late(world, node, verifiers, job_id, days_ago=days_ago))
+        units.append(show_late(world, node, job_id, days_ago=days_ago))
     assert [late.booked for late in late_states(world)] == ["counted", "same_day", "counted", "counted"]
     assert set(lost_by_day(world, node).values()) == {1}
     [penalty] = penalties(world)
@@ -126,24 +122,19 @@ def test_third_late_day_slashes_once_for_lateness_only(
 
     world.advance()
     event = world.final("ProviderStaking", "Slashed", provider=node, offence=3, amount=50, evidence=penalty.evidence)
-    with world.database.transaction() as session:
-        penalties_service.on_slashed(session, event)
+    world.call(penalties_service.on_slashed, event)
     [penalty] = penalties(world)
     assert (penalty.amount_wei, penalty.tx) == (50, event.tx_hash)
     assert len(world.intents("slash")) == 1
     assert world.slashes() == []  # nothing of it is in a job's record
-    with world.database.transaction() as session:
-        assert penalties_service.job_slashes(session, penalty.job_id) == []
+    assert world.call(penalties_service.job_slashes, penalty.job_id) == []
 
 
-def test_jailed_late_node_is_slashed_for_data_withholding(
-    world: VerificationWorld, nodes: list[str], verifiers: list[str]
-) -> None:
-    node = nodes[0]
-    job_id = world.running([node])
-    world.deliver(node)
+def test_jailed_late_node_is_slashed_for_data_withholding(world: VerificationWorld) -> None:
+    node = world.nodes[0]
+    job_id = world.delivered_job([node])
     for days_ago in (2, 1, 0):
-        show_late(world, node, verifiers, job_id, days_ago=days_ago)
+        show_late(world, node, job_id, days_ago=days_ago)
         job_id = world.second_job(node)
     assert len(penalties(world)) == 1
     world.execute(update(Provider).where(Provider.address == node).values(status=ProviderStatus.JAILED))
@@ -154,17 +145,17 @@ def test_jailed_late_node_is_slashed_for_data_withholding(
     assert [(slash.provider, slash.offence) for slash in world.slashes()] == [(node, "withheld_data")]
 
 
-def test_final_refusal_counts_as_refusal(world: VerificationWorld, nodes: list[str], unit_ids: list[int]) -> None:
-    world.challenge({unit_ids[0]: [1], unit_ids[1]: []})
+def test_final_refusal_counts_as_refusal(world: VerificationWorld, unit_ids: list[int]) -> None:
+    world.challenge_first(1)
     (sample,) = world.samples()
-    world.give_up(nodes[0], LeaseKind.REVEAL, "input_missing")
-    world.give_up(nodes[0], LeaseKind.REVEAL, "node_stopping")
-    world.give_up(nodes[0], LeaseKind.REVEAL, "slot_state_missing")
+    world.give_up(world.nodes[0], LeaseKind.REVEAL, "input_missing")
+    world.give_up(world.nodes[0], LeaseKind.REVEAL, "node_stopping")
+    world.give_up(world.nodes[0], LeaseKind.REVEAL, "slot_state_missing")
     world.pass_deadline(sample.id)
     world.advance()
     assert (world.unit(unit_ids[0]).status, world.unit(unit_ids[0]).reason) == ("rejected", "refused_data")
     [slash] = world.slashes()
-    assert (slash.provider, slash.offence) == (nodes[0], "refused_data")
+    assert (slash.provider, slash.offence) == (world.nodes[0], "refused_data")
     document = json.loads(world.storage.get(slash.evidence_cid, max_bytes=2**20))
     assert (document["kind"], document["offence"]) == ("zoo-evidence/5", "refused_data")
     assert document["refusal"] == "slot_state_missing"
@@ -172,27 +163,25 @@ def test_final_refusal_counts_as_refusal(world: VerificationWorld, nodes: list[s
     assert intent.arguments[1] == "7"
 
 
-def test_stopped_node_has_refused_nothing(world: VerificationWorld, nodes: list[str], unit_ids: list[int]) -> None:
-    world.challenge({unit_ids[0]: [1], unit_ids[1]: []})
+def test_stopped_node_has_refused_nothing(world: VerificationWorld, unit_ids: list[int]) -> None:
+    world.challenge_first(1)
     (sample,) = world.samples()
-    world.give_up(nodes[0], LeaseKind.REVEAL, "input_missing")
-    world.give_up(nodes[0], LeaseKind.REVEAL, "node_stopping")
+    world.give_up(world.nodes[0], LeaseKind.REVEAL, "input_missing")
+    world.give_up(world.nodes[0], LeaseKind.REVEAL, "node_stopping")
     world.pass_deadline(sample.id)
     world.advance()
     assert [slash.offence for slash in world.slashes()] == ["withheld_data"]
 
 
-def test_outage_makes_no_node_late_and_extends_deadlines(
-    world: VerificationWorld, nodes: list[str], unit_ids: list[int]
-) -> None:
-    world.challenge({unit_ids[0]: [1], unit_ids[1]: []})
+def test_outage_makes_no_node_late_and_extends_deadlines(world: VerificationWorld, unit_ids: list[int]) -> None:
+    world.challenge_first(1)
     (sample,) = world.samples()
 
     def seen(*minutes_ago: int) -> None:
         with world.database.transaction() as session:
             for ago in minutes_ago:
                 record_repository.mark_minute(
-                    session, nodes[0], *minute_of((utc_now() - timedelta(minutes=ago)).timestamp())
+                    session, world.nodes[0], *minute_of((utc_now() - timedelta(minutes=ago)).timestamp())
                 )
 
     world.pass_due(sample.id)
@@ -208,8 +197,7 @@ def test_outage_makes_no_node_late_and_extends_deadlines(
     seen(*range(30))
     world.advance()
     assert len(late_states(world)) == 1
-    with world.database.transaction() as session:  # down after that
-        session.execute(update(providers_models.HeartbeatHour).values(minutes=0))
+    world.execute(update(providers_models.HeartbeatHour).values(minutes=0))  # down after that
     seen(30, 0)
     world.pass_deadline(sample.id)
     world.advance()
@@ -217,5 +205,5 @@ def test_outage_makes_no_node_late_and_extends_deadlines(
     assert (sample.status, world.slashes()) == ("drawn", [])
     assert sample.reveal_until_at is not None
     assert sample.reveal_until_at > utc_now() + timedelta(seconds=60)
-    assert world.reveal(nodes[0]) is not None
+    assert world.reveal(world.nodes[0]) is not None
     assert [late.shown_at is not None for late in late_states(world)] == [True]

@@ -23,8 +23,7 @@ def sampled_in_full(world: VerificationWorld, node: str, times_as_dear: int = 1)
 
 def test_closed_round_is_examined_during_next_one(world: VerificationWorld) -> None:
     nodes = [world.node() for _ in range(4)]
-    job_id = world.running(nodes)
-    world.deliver_all(nodes)
+    job_id = world.delivered_job(nodes)
     assert [unit.doubts for unit in world.units(job_id, round=0)] == [None] * 4
     validation.validate(world.database, world.storage, job_id)  # the round is open: nothing to examine
     assert [unit.doubts for unit in world.units(job_id, round=0)] == [None] * 4
@@ -63,8 +62,7 @@ def test_flagged_node_is_sampled_more_without_loss(world: VerificationWorld, sig
 
 def test_lateness_is_no_outlier_and_old_flags_expire(world: VerificationWorld) -> None:
     node = world.node()
-    job_id = world.running([node])
-    world.deliver(node)
+    job_id = world.delivered_job([node])
     with world.database.transaction() as session:
         [unit] = session.query(Unit).filter(Unit.job_id == job_id)
         unit.included, unit.exclusion_reason = False, "too_late"
@@ -78,6 +76,5 @@ def test_lateness_is_no_outlier_and_old_flags_expire(world: VerificationWorld) -
         copies = [Unit(**columns | {"round": 100 + number, "trace_root": None}) for number in range(FLAGGED_UNITS)]
         session.add_all(copies[:-1])
     assert sampled_in_full(world, node)
-    with world.database.transaction() as session:
-        session.add(copies[-1])
+    world.add(copies[-1])
     assert not sampled_in_full(world, node)

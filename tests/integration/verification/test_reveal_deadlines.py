@@ -34,8 +34,7 @@ def test_sampled_states_share_deadline_of_one_link(world: VerificationWorld, mon
     for _ in range(4):
         world.verifier()
     busy, other, quiet = nodes = [world.node() for _ in range(3)]
-    job_id = world.running(nodes)
-    world.deliver_all(nodes)
+    job_id = world.delivered_job(nodes)
     units = {unit.provider: unit.id for unit in world.units(job_id)}
     world.execute(update(Unit).where(Unit.id == units[other]).values(provider=busy))  # two units of one provider
     monkeypatch.setattr(reveal_deadline, "BYTES_PER_SECOND", 100)
@@ -63,16 +62,14 @@ def test_comparison_ends_are_due_after_sampled_states(
     for _ in range(4):
         world.verifier()
     nodes = [world.node() for _ in range(2)]
-    job_id = world.running(nodes)
-    world.deliver_all(nodes)
+    job_id = world.delivered_job(nodes)
     first, second = (unit.id for unit in world.units(job_id))
     world.execute(update(Unit).values(provider=nodes[0]))
     monkeypatch.setattr(reveal_deadline, "BYTES_PER_SECOND", 100)
     world.challenge({first: [1], second: [1]})
     drawn, shown = world.samples()
-    with world.database.transaction() as session:
-        session.execute(update(Sample).where(Sample.id == shown.id).values(status="revealed"))
-        session.add(Comparison(sample_id=shown.id, unit_id=shown.unit_id, segment=0, status="computed"))
+    world.execute(update(Sample).where(Sample.id == shown.id).values(status="revealed"))
+    world.add(Comparison(sample_id=shown.id, unit_id=shown.unit_id, segment=0, status="computed"))
     comparisons.request_claims(world.database, world.settings)
     with world.database.transaction() as session:
         end = session.query(Comparison).one().reveal_deadline_at
@@ -89,8 +86,7 @@ def test_outage_is_not_data_withholding(world: VerificationWorld) -> None:
     for _ in range(3):
         world.verifier()
     node = world.node()
-    job_id = world.running([node])
-    world.deliver(node)
+    job_id = world.delivered_job([node])
     (unit,) = world.units(job_id)
     world.challenge({unit.id: [1]})
     (sample,) = world.samples()
@@ -123,8 +119,7 @@ def test_market_killed_after_sampling_has_requested_state(
     world: VerificationWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = world.node()
-    job_id = world.running([node])
-    world.deliver(node)
+    job_id = world.delivered_job([node])
     (unit,) = world.units(job_id)
 
     def draw_and_die(*arguments: Any) -> None:

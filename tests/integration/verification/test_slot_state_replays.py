@@ -22,6 +22,8 @@ from zoo_protocol.hashing import to_hex
 
 NONE: list[int] = []  # segments
 
+pytestmark = pytest.mark.usefixtures("verifiers")
+
 
 @pytest.fixture
 def node(world: VerificationWorld) -> str:
@@ -43,9 +45,7 @@ def _challenge(world: VerificationWorld, unit_id: int, segments: list[int]) -> N
 
 
 @pytest.mark.parametrize("segment", [0, 1])
-def test_sampled_replica_state_is_revealed_and_published(
-    world: VerificationWorld, verifiers: list[str], node: str, segment: int
-) -> None:
+def test_sampled_replica_state_is_revealed_and_published(world: VerificationWorld, node: str, segment: int) -> None:
     first, unit_id = _second_unit(world, node)
     _challenge(world, unit_id, [segment])
     [sample] = world.samples()
@@ -54,7 +54,7 @@ def test_sampled_replica_state_is_revealed_and_published(
     assert lease is not None
     assert lease.task["slot_state_cid"] == first.slot_state_cid
     assert world.storage.get(first.slot_state_cid, max_bytes=2**24)
-    replay = world.replay(world.asked(verifiers), world.claim(unit_id, segment))
+    replay = world.replay(world.asked(), world.claim(unit_id, segment))
     assert replay.task["slot_state_cid"] == first.slot_state_cid
     assert replay.task["restored_payload_cid"] is None
     assert (replay.task["state_cid"] is None) == (segment == 0)
@@ -62,7 +62,7 @@ def test_sampled_replica_state_is_revealed_and_published(
     assert [unit.slot_state_public for unit in world.units(world.unit(unit_id).job_id)] == [True, False]
 
 
-def test_unrequested_state_is_refused(world: VerificationWorld, verifiers: list[str], node: str) -> None:
+def test_unrequested_state_is_refused(world: VerificationWorld, node: str) -> None:
     """The market stores it unread, so a comparison could take it for the claimed end."""
     first, unit_id = _second_unit(world, node)
     _challenge(world, unit_id, [0])
@@ -77,7 +77,7 @@ def test_unrequested_state_is_refused(world: VerificationWorld, verifiers: list[
     assert [(sample.status, sample.state_cid) for sample in world.samples()] == [("revealed", None)]
 
 
-def test_public_state_is_not_requested_again(world: VerificationWorld, verifiers: list[str], node: str) -> None:
+def test_public_state_is_not_requested_again(world: VerificationWorld, node: str) -> None:
     _, unit_id = _second_unit(world, node)
     assert world.publish(node)
     _challenge(world, unit_id, [0])
@@ -85,9 +85,7 @@ def test_public_state_is_not_requested_again(world: VerificationWorld, verifiers
     assert world.pull(node, LeaseKind.REVEAL) is None
 
 
-def test_node_reporting_lost_replica_state_has_refused(
-    world: VerificationWorld, verifiers: list[str], node: str
-) -> None:
+def test_node_reporting_lost_replica_state_has_refused(world: VerificationWorld, node: str) -> None:
     _, unit_id = _second_unit(world, node)
     _challenge(world, unit_id, [0])
     world.give_up(node, LeaseKind.REVEAL, "slot_state_missing")
@@ -100,13 +98,12 @@ def test_node_reporting_lost_replica_state_has_refused(
     assert (slash.provider, slash.offence) == (node, "refused_data")
 
 
-def test_false_replica_state_cid_is_found_at_reveal(world: VerificationWorld, verifiers: list[str], node: str) -> None:
+def test_false_replica_state_cid_is_found_at_reveal(world: VerificationWorld, node: str) -> None:
     false = save_slot_state(fresh_slot_state(world.spec))
     cid = world.storage.put(false, max_bytes=2**20).cid
     job_id = world.running([node], rounds=4)
     first = world.work(node, slot_state_cid=cid)
-    first.commit()
-    first.complete()
+    first.deliver()
     world.close_round(job_id)
     world.kept[node][cid] = world.kept[node][first.slot_state_cid]  # it goes on from the state that it has
     world.deliver(node)
@@ -125,23 +122,22 @@ def test_false_replica_state_cid_is_found_at_reveal(world: VerificationWorld, ve
     assert world.unit(unit_id).reason == "withheld_data"
 
 
-def test_public_file_with_other_digest_is_not_state(world: VerificationWorld, verifiers: list[str], node: str) -> None:
+def test_public_file_with_other_digest_is_not_state(world: VerificationWorld, node: str) -> None:
     """Otherwise its provider need not reveal the state, and a successor would start wrongly."""
     other = world.node()
     job_id = world.running([node, other], rounds=4)
     honest = world.deliver(other)
     cheat = world.work(node, slot_state_cid=honest.slot_state_cid)
-    cheat.commit()
-    cheat.complete()
+    cheat.deliver()
     world.close_round(job_id)
     assert world.publish(other)
     public = {unit.slot: unit.slot_state_public for unit in world.units(job_id, round=0)}
     [following] = world.units(job_id, round=1, provider=node)
     assert public == {following.slot: False, 1 - following.slot: True}
-    assert world.rows(lambda session: jobs.starts_privately(session, following.id))
+    assert world.call(jobs.starts_privately, following.id)
 
 
-def test_correct_state_under_other_cid_is_refused(world: VerificationWorld, verifiers: list[str], node: str) -> None:
+def test_correct_state_under_other_cid_is_refused(world: VerificationWorld, node: str) -> None:
     first, unit_id = _second_unit(world, node)
     _challenge(world, unit_id, [0])
     lease = world.pulled(node, LeaseKind.REVEAL)
@@ -149,9 +145,6 @@ def test_correct_state_under_other_cid_is_refused(world: VerificationWorld, veri
         answer = CompleteReveal(token=lease.token, state_cid=None, slot_state_cid=given)
         with pytest.raises(ResultRefused, match=first.slot_state_cid):
             world.complete(lease, node, answer)
-
-
-# --- a start with a payload added back
 
 
 def _restored(world: VerificationWorld, node: str, monkeypatch: pytest.MonkeyPatch, first_leaf: bytes | None) -> int:
@@ -170,8 +163,7 @@ def _restored(world: VerificationWorld, node: str, monkeypatch: pytest.MonkeyPat
     assert work.lease.task["restored_payload_cid"] is not None
     if first_leaf is not None:
         work.leaves[0] = first_leaf
-    work.commit()
-    work.complete()
+    work.deliver()
     return world.units(job_id, round=1, slot=0)[0].id
 
 
@@ -181,39 +173,34 @@ def _draw(world: VerificationWorld, unit_id: int, segments: list[int]) -> None:
 
 
 def test_false_first_leaf_of_restored_start_is_refuted(
-    world: VerificationWorld, verifiers: list[str], node: str, monkeypatch: pytest.MonkeyPatch
+    world: VerificationWorld, node: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unit_id = _restored(world, node, monkeypatch, b"\1" * 32)
     _draw(world, unit_id, [0])
     assert world.reveal(node) is not None
     for _ in range(2):
         assert world.unit(unit_id).status == "checking"
-        world.give_up(world.asked(verifiers), LeaseKind.REPLAY, "start_state_mismatch")
+        world.give_up(world.asked(), LeaseKind.REPLAY, "start_state_mismatch")
     assert (world.unit(unit_id).status, world.unit(unit_id).reason) == ("rejected", "incorrect_computation")
     assert [replay.end_leaf for replay in world.replays()] == ["start_state_mismatch"] * 2
 
 
 def test_later_segment_mismatch_is_verifier_fault(
-    world: VerificationWorld, verifiers: list[str], node: str, monkeypatch: pytest.MonkeyPatch
+    world: VerificationWorld, node: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unit_id = _restored(world, node, monkeypatch, None)
     _draw(world, unit_id, [1])
     lease = world.reveal(node)  # the market compares the state with its leaf, from what it now has
     assert lease is not None
     for _ in range(2):
-        world.give_up(world.asked(verifiers), LeaseKind.REPLAY, "start_state_mismatch")
-    replay = world.replay(world.asked(verifiers), world.claim(unit_id, 1))
+        world.give_up(world.asked(), LeaseKind.REPLAY, "start_state_mismatch")
+    replay = world.replay(world.asked(), world.claim(unit_id, 1))
     assert replay.task["restored_payload_cid"] == world.unit(unit_id).start_restored_payload_cid
     assert world.unit(unit_id).status == "verified"
     assert to_hex(b"\1" * 32) not in (world.unit(unit_id).leaves or [])
 
 
-# --- released again
-
-
-def test_revealed_state_is_released_after_dispute_period(
-    world: VerificationWorld, verifiers: list[str], node: str
-) -> None:
+def test_revealed_state_is_released_after_dispute_period(world: VerificationWorld, node: str) -> None:
     first, unit_id = _second_unit(world, node)
     _challenge(world, unit_id, [1])
     assert world.reveal(node) is not None
@@ -232,7 +219,7 @@ def test_revealed_state_is_released_after_dispute_period(
 
     long_after = DEVNET.disputes.longest + timedelta(minutes=1)
     assert release(long_after) == (0, 0)  # the replay is under way
-    world.replay(world.asked(verifiers), world.claim(unit_id, 1))
+    world.replay(world.asked(), world.claim(unit_id, 1))
     assert world.unit(unit_id).status == "verified"
     world.close_round(job_id)
     world.execute(unkept)
@@ -245,13 +232,13 @@ def test_revealed_state_is_released_after_dispute_period(
     assert release(long_after) == (0, 0)
 
 
-def test_states_of_refuted_unit_are_kept(world: VerificationWorld, verifiers: list[str], node: str) -> None:
+def test_states_of_refuted_unit_are_kept(world: VerificationWorld, node: str) -> None:
     first, unit_id = _second_unit(world, node)
     _challenge(world, unit_id, [1])
     assert world.reveal(node) is not None
     [state_cid] = [sample.state_cid for sample in world.samples()]
     for _ in range(2):
-        world.replay(world.asked(verifiers), "0x" + "77" * 32)
+        world.replay(world.asked(), "0x" + "77" * 32)
     assert world.unit(unit_id).reason == "incorrect_computation"
     now = utc_now() + DEVNET.disputes.longest + timedelta(minutes=1)
     slot_states.unpin_states(world.database, world.storage, DEVNET, now)

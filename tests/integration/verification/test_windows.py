@@ -24,11 +24,12 @@ from zoo_protocol.hashing import to_hex
 from zoo_protocol.payments.job_record import unit_leaf
 
 BRONZE = DEVNET.tier("bronze")
+pytestmark = pytest.mark.usefixtures("unit_ids")
 
 
-def test_window_commits_delivered_units_before_seed(world: VerificationWorld, unit_ids: list[int]) -> None:
+def test_window_commits_delivered_units_before_seed(world: VerificationWorld) -> None:
     committed = world.commit_window()
-    units = [world.unit(unit_id) for unit_id in unit_ids]
+    units = [world.unit(unit_id) for unit_id in world.unit_ids]
     leaves = [unit_leaf(u.job_id, u.round, u.slot, u.provider, u.trace_root or "", u.payload_hash or "") for u in units]
     assert committed.args["root"] == to_hex(merkle.root(leaves))
     assert [u.window_index for u in units] == [0, 1]
@@ -38,7 +39,7 @@ def test_window_commits_delivered_units_before_seed(world: VerificationWorld, un
     world.latch(committed, to_hex(secrets.token_bytes(32)))
     (latch,) = world.intents("latch_seed")
     assert latch.arguments == [committed.args["root"]]
-    assert {world.unit(unit_id).sampling_bps for unit_id in unit_ids} == {RATE}
+    assert {world.unit(unit_id).sampling_bps for unit_id in world.unit_ids} == {RATE}
 
 
 @pytest.mark.parametrize(
@@ -54,25 +55,24 @@ def test_window_commits_delivered_units_before_seed(world: VerificationWorld, un
     ],
 )
 def test_fully_attested_provider_is_sampled_at_half_rate(
-    world: VerificationWorld, unit_ids: list[int], needs_gpus: bool, registered: int, covered: int, rate: int
+    world: VerificationWorld, needs_gpus: bool, registered: int, covered: int, rate: int
 ) -> None:
     world.network = replace(DEVNET, tiers=tuple(replace(tier, needs_gpus=needs_gpus) for tier in DEVNET.tiers))
-    attested = world.unit(unit_ids[0])
-    with world.database.transaction() as session:
-        session.get_one(Provider, attested.provider).hardware = {"gpu_count": registered}
-        gpus = [str(number) for number in range(covered)]
-        until = utc_now() + timedelta(hours=1)
-        session.add(Attestation(address=attested.provider, measurement="0x" + "0a" * 32, expires_at=until, gpus=gpus))
+    attested = world.unit(world.unit_ids[0])
+    world.change(Provider, attested.provider, hardware={"gpu_count": registered})
+    gpus = [str(number) for number in range(covered)]
+    until = utc_now() + timedelta(hours=1)
+    world.add(Attestation(address=attested.provider, measurement="0x" + "0a" * 32, expires_at=until, gpus=gpus))
     world.latch(world.commit_window(), to_hex(secrets.token_bytes(32)))
-    rates = {world.unit(unit_id).provider: world.unit(unit_id).sampling_bps for unit_id in unit_ids}
+    rates = {world.unit(unit_id).provider: world.unit(unit_id).sampling_bps for unit_id in world.unit_ids}
     assert rates.pop(attested.provider) == rate
     assert set(rates.values()) == {RATE}
 
 
 @pytest.mark.parametrize("by", ["attestation", "verified units"])
-def test_work_after_window_lowers_no_rate(world: VerificationWorld, unit_ids: list[int], by: str) -> None:
+def test_work_after_window_lowers_no_rate(world: VerificationWorld, by: str) -> None:
     """The seed is public before sampling, so a sampled node must not lower its rate."""
-    unit = world.unit(unit_ids[0])
+    unit = world.unit(world.unit_ids[0])
     committed = world.commit_window()
     with world.database.transaction() as session:
         if by == "attestation":
@@ -83,27 +83,26 @@ def test_work_after_window_lowers_no_rate(world: VerificationWorld, unit_ids: li
             for round_ in range(1, 1 + CLEAN_UNITS_PER_HALVING):
                 session.add(Unit(job_id=unit.job_id, round=round_, slot=0, provider=unit.provider, **done))
     world.latch(committed, to_hex(secrets.token_bytes(32)))
-    assert world.unit(unit_ids[0]).sampling_bps == RATE
+    assert world.unit(world.unit_ids[0]).sampling_bps == RATE
     (later,) = world.units(world.second_job(unit.provider))
     world.latch(world.commit_window(), to_hex(secrets.token_bytes(32)))
     assert world.unit(later.id).sampling_bps == RATE // 2  # for the next window it counts
 
 
-def test_outlier_flag_after_window_raises_rate(world: VerificationWorld, unit_ids: list[int]) -> None:
-    unit = world.unit(unit_ids[0])
+def test_outlier_flag_after_window_raises_rate(world: VerificationWorld) -> None:
+    unit = world.unit(world.unit_ids[0])
     committed = world.commit_window()
     world.change(Unit, unit.id, doubts=["norm"])
     world.latch(committed, to_hex(secrets.token_bytes(32)))
-    assert world.unit(unit_ids[0]).sampling_bps == 2 * RATE
+    assert world.unit(world.unit_ids[0]).sampling_bps == 2 * RATE
 
 
-def test_rescheduled_seed_is_recorded_again(world: VerificationWorld, unit_ids: list[int]) -> None:
+def test_rescheduled_seed_is_recorded_again(world: VerificationWorld) -> None:
     committed = world.commit_window()
     world.chain.head = committed.args["seedBlock"] + 1
     world.advance()
     later = world.final("WorkWindows", "SeedRescheduled", id=0, seedBlock=world.chain.head + 2)
-    with world.database.transaction() as session:
-        windows.on_seed_rescheduled(session, later)
+    world.call(windows.on_seed_rescheduled, later)
     world.advance()
     assert len(world.intents("latch_seed")) == 1
     world.chain.head += 3
@@ -111,11 +110,10 @@ def test_rescheduled_seed_is_recorded_again(world: VerificationWorld, unit_ids: 
     assert len(world.intents("latch_seed")) == 2
 
 
-def test_work_during_pending_root_joins_next_window(world: VerificationWorld, unit_ids: list[int]) -> None:
+def test_work_during_pending_root_joins_next_window(world: VerificationWorld) -> None:
     world.advance()
     late_node = world.node()
-    late_job = world.running([late_node])
-    world.deliver(late_node)
+    late_job = world.delivered_job([late_node])
     world.advance()
     assert len(world.windows()) == 1
     world.commit_window()
@@ -124,7 +122,7 @@ def test_work_during_pending_root_joins_next_window(world: VerificationWorld, un
     assert world.units(late_job)[0].window_id == world.windows()[1].id
 
 
-def test_events_of_unknown_or_moved_windows_are_ignored(world: VerificationWorld, unit_ids: list[int]) -> None:
+def test_events_of_unknown_or_moved_windows_are_ignored(world: VerificationWorld) -> None:
     committed = world.commit_window()
     latched = world.latch(committed, to_hex(secrets.token_bytes(32)))
     before = [(w.status, w.seed, w.commit_tx) for w in world.windows()], [s.id for s in world.samples()]
@@ -140,7 +138,7 @@ def test_events_of_unknown_or_moved_windows_are_ignored(world: VerificationWorld
     assert ([(w.status, w.seed, w.commit_tx) for w in world.windows()], [s.id for s in world.samples()]) == before
 
 
-def test_refused_chain_call_is_retried(world: VerificationWorld, unit_ids: list[int]) -> None:
+def test_refused_chain_call_is_retried(world: VerificationWorld) -> None:
     world.advance()
     world.put_intents(IntentStatus.REVERTED, timedelta(0))
     world.advance()
@@ -152,39 +150,36 @@ def test_refused_chain_call_is_retried(world: VerificationWorld, unit_ids: list[
     assert first.arguments == second.arguments
 
 
-def test_neighbouring_segments_go_to_different_verifiers(
-    world: VerificationWorld, nodes: list[str], unit_ids: list[int], verifiers: list[str]
-) -> None:
+def test_neighbouring_segments_go_to_different_verifiers(world: VerificationWorld, verifiers: list[str]) -> None:
     """The second segment's start leaf is the claimed end of the first."""
     world.execute(update(Job).values(sampling_bps=10_000))
     world.latch(world.commit_window(), to_hex(secrets.token_bytes(32)))
-    for node in nodes:
+    for node in world.nodes:
         while world.reveal(node):
             pass
     asked: dict[int, list[str]] = {}
     segments = {sample.id: sample.unit_id for sample in world.samples()}
     for replay in world.replays():
         asked.setdefault(segments[replay.sample_id or 0], []).append(replay.verifier)
-    assert set(asked) == set(unit_ids)
+    assert set(asked) == set(world.unit_ids)
     assert all(len(set(found)) == len(found) == 2 for found in asked.values())
 
 
-def test_neighbouring_segments_go_to_different_cross_class_verifiers(
-    world: VerificationWorld, nodes: list[str], unit_ids: list[int]
-) -> None:
+def test_neighbouring_segments_go_to_different_cross_class_verifiers(world: VerificationWorld) -> None:
     """The second segment's start state is the first one's end, which could be sent back."""
     abroad = {world.verifier(environment="0x" + "ee" * 32) for _ in range(2)}
     world.execute(update(Job).values(sampling_bps=10_000))
     world.latch(world.commit_window(), to_hex(secrets.token_bytes(32)))
-    for node in nodes:
+    for node in world.nodes:
         while world.reveal(node):
             pass
     world.execute(update(Sample).values(reveal_deadline_at=utc_now() - timedelta(seconds=1)))
     world.advance()
     asked = world.tuples(select(Comparison.unit_id, Comparison.segment, Replay.verifier).join(Replay))
-    assert {(unit_id, segment) for unit_id, segment, _ in asked} == {(unit, n) for unit in unit_ids for n in range(2)}
+    assert {(unit_id, segment) for unit_id, segment, _ in asked} == {
+        (unit, n) for unit in world.unit_ids for n in range(2)
+    }
     for unit_id, segment, verifier in asked:
-        with world.database.transaction() as session:
-            assert verifiers_of_neighbours(session, unit_id, 1 - segment) == {verifier}
+        assert world.call(verifiers_of_neighbours, unit_id, 1 - segment) == {verifier}
     assert len({(unit_id, verifier) for unit_id, _, verifier in asked}) == len(asked)
     assert {verifier for *_, verifier in asked} == abroad

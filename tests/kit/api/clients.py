@@ -4,6 +4,7 @@ import json
 import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partialmethod
 from typing import Any
 
 import httpx
@@ -23,6 +24,7 @@ class Caller:
 
     wallet: LocalAccount
     token: str
+    api: httpx.Client
 
     @property
     def address(self) -> str:
@@ -31,6 +33,13 @@ class Caller:
     @property
     def headers(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.token}"}
+
+    def request(self, method: str, path: str, headers: dict[str, str] | None = None, **options: Any) -> httpx.Response:
+        return self.api.request(method, path, headers=self.headers | (headers or {}), **options)
+
+    get, post = partialmethod(request, "GET"), partialmethod(request, "POST")
+    put, patch = partialmethod(request, "PUT"), partialmethod(request, "PATCH")
+    delete = partialmethod(request, "DELETE")
 
 
 def siwe_message(challenge: dict[str, object], address: str, **changes: object) -> str:
@@ -64,8 +73,13 @@ def sign_in(api: httpx.Client, wallet: LocalAccount | None = None) -> Caller:
     nonce = api.post("/v1/auth/nonce", json={"address": wallet.address}).json()
     message = siwe_message(nonce, wallet.address)
     answer = api.post("/v1/auth/siwe", json={"message": message, "signature": sign_text(wallet, message)})
-    assert answer.status_code == 200, answer.text
-    return Caller(wallet, answer.json()["token"])
+    return Caller(wallet, accepted(answer)["token"], api)
+
+
+def accepted(answer: httpx.Response, status: int = 200) -> Any:
+    """Return the content of an answer with this status."""
+    assert answer.status_code == status, answer.text
+    return answer.json()
 
 
 def refusal(answer: httpx.Response, status: int, code: str) -> dict[str, object]:
@@ -85,9 +99,9 @@ class Cli:
         self._patch.setattr(sys, "argv", ["zoo-compute", *map(str, arguments)])
         with pytest.raises(SystemExit) as ended:
             main()
-        captured = self._capture.readouterr()
-        assert (ended.value.code or 0) == code, captured.err
-        return captured.out if code == 0 else captured.err
+        self.stdout, stderr = self._capture.readouterr()
+        assert (ended.value.code or 0) == code, stderr
+        return self.stdout if code == 0 else stderr
 
     def be(self, key: bytes | str) -> None:
         self._patch.setenv("ZOO_PRIVATE_KEY", key if isinstance(key, str) else to_hex(key))

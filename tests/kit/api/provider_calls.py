@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import torch
 
-from kit.api.clients import Caller, sign_in
+from kit.api.clients import Caller, accepted, sign_in
 from market.chain.contracts.codec import ChainEvent
 from market.domain.network import DEVNET, ZEN
 from market.platform.db.session import Database
@@ -27,53 +27,50 @@ HARDWARE = {"gpu_model": "cpu", "gpu_count": 0, "gpu_memory_gb": 4, "ram_gb": 4,
 BRONZE = DEVNET.tier("bronze")
 
 
-def register(api: httpx.Client, caller: Caller, kind: str = "provider", **changes: object) -> httpx.Response:
+def register(caller: Caller, kind: str = "provider", **changes: object) -> httpx.Response:
     body = {"name": "n", "kind": kind, "region": "lab", "hardware": HARDWARE, "environment_class": CLASS_A}
-    return api.post("/v1/providers", json=body | changes, headers=caller.headers)
+    return caller.post("/v1/providers", json=body | changes)
 
 
 def registered(api: httpx.Client) -> Caller:
     """Sign in and register a provider."""
     caller = sign_in(api)
-    register(api, caller)
+    register(caller)
     return caller
 
 
-def start_benchmark(api: httpx.Client, caller: Caller, tier: str = "bronze") -> dict[str, Any]:
-    answer = api.post("/v1/benchmarks", json={"tier": tier}, headers=caller.headers)
-    assert answer.status_code == 201, answer.text
-    run: dict[str, Any] = answer.json()
+def start_benchmark(caller: Caller, tier: str = "bronze") -> dict[str, Any]:
+    run: dict[str, Any] = accepted(caller.post("/v1/benchmarks", json={"tier": tier}), 201)
     return run
 
 
-def commit_benchmark(api: httpx.Client, caller: Caller, run: Mapping[str, Any]) -> bytes:
+def commit_benchmark(caller: Caller, run: Mapping[str, Any]) -> bytes:
     """Answer a challenge up to the commitment; return the correct answer."""
     prover = Prover(ProofParameters(**run["work"]), from_hex(run["seed"]), [torch.device("cpu")])
     path = f"/v1/benchmarks/{run['id']}"
-    nonce = api.post(f"{path}/ready", json={}, headers=caller.headers).json()["nonce"]
+    nonce = caller.post(f"{path}/ready", json={}).json()["nonce"]
     body = {"commitment": to_hex(prover.work(from_hex(nonce)))}
-    answer = api.post(f"{path}/commit", json=body, headers=caller.headers)
-    assert answer.status_code == 200, answer.text
-    assert answer.json() == api.post(f"{path}/commit", json=body, headers=caller.headers).json()
-    return prover.open(from_hex(answer.json()["secret"]))
+    answer = accepted(caller.post(f"{path}/commit", json=body))
+    assert answer == caller.post(f"{path}/commit", json=body).json()
+    return prover.open(from_hex(answer["secret"]))
 
 
-def beat(api: httpx.Client, caller: Caller, domain: Domain) -> dict[str, Any]:
-    challenge = api.post("/v1/providers/me/heartbeat", json={}, headers=caller.headers).json()["challenge"]
+def beat(caller: Caller, domain: Domain) -> dict[str, Any]:
+    challenge = caller.post("/v1/providers/me/heartbeat", json={}).json()["challenge"]
     signature = sign(caller.wallet.key.hex(), typed_data(domain, Heartbeat(caller.address, challenge)))
     body = {"busy": True, "challenge": challenge, "signature": signature}
-    answer: dict[str, Any] = api.post("/v1/providers/me/heartbeat", json=body, headers=caller.headers).json()
+    answer: dict[str, Any] = caller.post("/v1/providers/me/heartbeat", json=body).json()
     return answer
 
 
-def answer_benchmark(api: httpx.Client, caller: Caller, run: Mapping[str, Any], content: bytes) -> httpx.Response:
-    cid = api.post("/v1/blobs", content=content, headers=caller.headers).json()["cid"]
-    return api.post(f"/v1/benchmarks/{run['id']}/answer", json={"cid": cid}, headers=caller.headers)
+def answer_benchmark(caller: Caller, run: Mapping[str, Any], content: bytes) -> httpx.Response:
+    cid = caller.post("/v1/blobs", content=content).json()["cid"]
+    return caller.post(f"/v1/benchmarks/{run['id']}/answer", json={"cid": cid})
 
 
-def pass_benchmark(api: httpx.Client, caller: Caller, tier: str = "bronze") -> None:
-    run = start_benchmark(api, caller, tier)
-    assert answer_benchmark(api, caller, run, commit_benchmark(api, caller, run)).json()["passed"]
+def pass_benchmark(caller: Caller, tier: str = "bronze") -> None:
+    run = start_benchmark(caller, tier)
+    assert answer_benchmark(caller, run, commit_benchmark(caller, run)).json()["passed"]
 
 
 def chain_event(database: Database, name: str, address: str, **args: object) -> None:
@@ -98,8 +95,8 @@ def ask_body(caller: Caller, domain: Domain, ask: Ask) -> dict[str, object]:
     return {"ask": asdict(ask) | {"minPrice": str(ask.minPrice), "nonce": str(ask.nonce)}, "signature": signature}
 
 
-def place_ask(api: httpx.Client, caller: Caller, domain: Domain, ask: Ask) -> httpx.Response:
-    return api.post("/v1/asks", json=ask_body(caller, domain, ask), headers=caller.headers)
+def place_ask(caller: Caller, domain: Domain, ask: Ask) -> httpx.Response:
+    return caller.post("/v1/asks", json=ask_body(caller, domain, ask))
 
 
 def status_of(api: httpx.Client, address: str) -> str:

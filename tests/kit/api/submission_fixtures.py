@@ -9,7 +9,7 @@ from eth_account import Account as Wallets
 from fastapi import FastAPI
 from sqlalchemy import func, select
 
-from kit.api.clients import Caller, sign_in
+from kit.api.clients import Caller, accepted, sign_in
 from kit.jobs.jobs_fixtures import SPEC, ZEN, FakeChain, store_dataset
 from market.accounts.models import IdempotentRequest
 from market.chain.models import TxIntent
@@ -61,10 +61,8 @@ def job_body(dataset: str) -> Body:
     }
 
 
-def sign_job(api: httpx.Client, caller: Caller, body: Body) -> Body:
-    answer = api.post("/v1/quotes", json=body, headers=caller.headers)
-    assert answer.status_code == 200, answer.text
-    quote = answer.json()
+def sign_job(caller: Caller, body: Body) -> Body:
+    quote = accepted(caller.post("/v1/quotes", json=body))
     return {
         **body,
         "nonce": quote["nonce"],

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import pytest
-from fastapi import FastAPI
 from pydantic import SecretStr
 from sqlalchemy import select
 
@@ -17,7 +16,10 @@ from market.chain.transactions.sender import Sender
 from market.chain.transactions.signer import Signer
 from market.domain.lifecycle import UNIT_DECIDED
 from market.domain.network import DEVNET
+from market.jobs import service as jobs_service
+from market.ledger.reconciliation import reconcile
 from market.payments.settlement import dispute_keeper
+from market.payments.settlement.record import build_record
 from market.training.leases.schemas import LeaseKind
 from market.training.units.models import Unit
 from market.verification.disputes.models import Challenge
@@ -25,6 +27,7 @@ from worker.chain_handlers import INTENT_HANDLERS
 from zoo_compute.node.disputes.referee import Referee
 from zoo_compute.node.execution.executor import Executor
 from zoo_protocol.hashing import keccak, to_hex
+from zoo_protocol.payments.job_record import JobRecord
 
 MARKET = wallet(30)
 ANOTHER_CLASS = "0x" + "cd" * 32
@@ -54,13 +57,13 @@ class QuorumWorld(RefereeWorld):
 
     referees_here: Sequence[Referee] = ()
 
-    def referees(self, executor: Executor, of_class: int = len(REFEREES)) -> list[Referee]:
+    def referees(self, of_class: int = len(REFEREES)) -> list[Referee]:
         """Return all referees, listed; those after ``of_class`` have another class."""
-        found = super().referees(executor)
+        found = super().referees()
         for place, account in enumerate(REFEREES):
-            environment = executor.environment_class if place < of_class else ANOTHER_CLASS
+            environment = self.executor.environment_class if place < of_class else ANOTHER_CLASS
             self.know_referee(account.address, environment)
-            found[place] = self.referee(account, executor, environment)
+            found[place] = self.referee(account, environment=environment)
         return found
 
     def know_referee(self, address: str, environment: str) -> None:
@@ -81,12 +84,6 @@ class QuorumWorld(RefereeWorld):
     def _sender_of(self, signer: Signer) -> Sender:
         chain, deployment = self.deployed.client(), self.deployed.deployment
         return Sender(self.database, chain, deployment, signer, self.deployed.settings, INTENT_HANDLERS, signer.address)
-
-    def train(self, *nodes: Node) -> str:
-        job_id = self.live_job(list(nodes))
-        for node in nodes:
-            self.work_off(node, LeaseKind.TRAIN)
-        return job_id
 
     def turn(self, nodes: Sequence[Node], verifiers: Sequence[Node]) -> None:
         self.step()
@@ -122,9 +119,17 @@ class QuorumWorld(RefereeWorld):
         raise AssertionError([(u.slot, u.status, u.reason) for u in self.units(job_id)])
 
     def sent(self, account: str = MARKET.address) -> list[TxIntent]:
-        with self.database.transaction() as session:
-            mine = select(TxIntent).where(TxIntent.account == account).order_by(TxIntent.id)
-            return list(session.scalars(mine))
+        return self.all(select(TxIntent).where(TxIntent.account == account).order_by(TxIntent.id))
+
+    def check_books(self) -> None:
+        """Check that the ledger equals the chain."""
+        found = reconcile(self.database, self.deployed.client(), self.deployed.deployment)
+        assert found.difference_wei == 0, found.as_json()
+
+    def record(self, job_id: str) -> JobRecord:
+        """Return the job's record as it is now."""
+        record: JobRecord = self.call(lambda one: build_record(one, DEVNET, jobs_service.get(one, job_id), None))
+        return record
 
     def challenges(self) -> list[Challenge]:
         return self.all(select(Challenge).order_by(Challenge.unit_id))
@@ -134,14 +139,13 @@ class QuorumWorld(RefereeWorld):
 
 
 @pytest.fixture(name="live")
-def world_with_quorum(live_of: LiveMaker, server: tuple[FastAPI, str], app: FastAPI) -> QuorumWorld:
+def world_with_quorum(live_of: LiveMaker) -> QuorumWorld:
     world: QuorumWorld = live_of(QuorumWorld)
-    world.api_url = server[1]
     world.give_account()
     return world
 
 
 @pytest.fixture(name="with_referees")
-def listed_referees(live: QuorumWorld, executor: Executor) -> None:
-    live.referees_here = live.referees(executor)
+def listed_referees(live: QuorumWorld) -> None:
+    live.referees_here = live.referees()
     live.step()

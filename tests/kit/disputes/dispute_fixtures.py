@@ -22,7 +22,6 @@ from zoo_compute.chain.wallet import Wallet as NodeWallet
 from zoo_compute.node.disk.traces import Traces
 from zoo_compute.node.disk.workspace import Workspace
 from zoo_compute.node.disputes.defence import Disputes
-from zoo_compute.node.execution.executor import Executor
 from zoo_protocol.content.cid import parse
 from zoo_protocol.hashing import from_hex, to_hex
 from zoo_protocol.messages import Domain, JobOrder, UnitCommitment, permit_typed_data, sign, typed_data
@@ -60,9 +59,9 @@ def world_of_disputes(live_of: LiveMaker) -> "DisputeWorld":
 
 
 @pytest.fixture(name="node")
-def honest_node(live: "DisputeWorld", executor: Executor) -> Node:
+def honest_node(live: "DisputeWorld") -> Node:
     live.deployed.anvil.rpc("anvil_setBalance", HONEST_ACCOUNT.address, hex(ZEN))
-    return live.provider_node(HONEST_ACCOUNT, executor)
+    return live.provider_node(HONEST_ACCOUNT)
 
 
 @pytest.fixture(name="unit")

@@ -5,7 +5,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from fastapi import FastAPI
 from sqlalchemy import update
 
 from kit.chain.deployed_chain import Wallet
@@ -17,7 +16,6 @@ from market.domain.network import DEVNET
 from market.jobs import repository as jobs_repository
 from market.jobs import service as jobs
 from market.jobs.models import Job
-from market.ledger.reconciliation import reconcile
 from market.payments.settlement import claims
 from market.payments.settlement import service as settlement
 from market.platform.db.base import utc_now
@@ -44,8 +42,7 @@ class EndingsWorld(QuorumWorld):
         job_id = self.job(
             nodes=len(nodes), redundancy=1, wait_seconds=30 * 86_400, sampling_bps=10_000, document=document
         )
-        with self.database.transaction() as session:
-            order = jobs.get(session, job_id).order
+        order = self.call(jobs.get, job_id).order
         self.open_in_escrow(order)
         self.place_on(job_id, nodes)
         return job_id
@@ -74,8 +71,7 @@ class EndingsWorld(QuorumWorld):
 
     def claim(self, wallet: Wallet | Node) -> int:
         self.pass_time(DEVNET.challenge_seconds + 1)
-        with self.database.transaction() as session:
-            found = claims.claims_of(session, wallet.address, claimed=False, after_batch=0, limit=200)
+        found = self.call(claims.claims_of, wallet.address, claimed=False, after_batch=0, limit=200)
         items = [{"amount": claim.amount_wei, "proof": claim.proof} for _, claim in found]
         before = self.deployed.views.balance_of(wallet.address)
         if items:
@@ -85,11 +81,6 @@ class EndingsWorld(QuorumWorld):
 
     def unit_pay(self, job: Job) -> int:
         return net_unit_price(PRICE, job.unit_weight_us, job.fee_bps or 0)
-
-    def check_books(self) -> None:
-        """Check that the ledger equals the chain."""
-        found = reconcile(self.database, self.deployed.client(), self.deployed.deployment)
-        assert found.difference_wei == 0, found.as_json()
 
     def check_paid(self, job_id: str) -> Job:
         """Check that verified units are paid once and the payer has the rest."""
@@ -103,7 +94,6 @@ class EndingsWorld(QuorumWorld):
 
 
 @pytest.fixture(name="live")
-def world_of_endings(live_of: LiveMaker, server: tuple[FastAPI, str], app: FastAPI) -> EndingsWorld:
+def world_of_endings(live_of: LiveMaker) -> EndingsWorld:
     world: EndingsWorld = live_of(EndingsWorld)
-    world.api_url = server[1]
     return world

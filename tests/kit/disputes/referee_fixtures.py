@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from fastapi import FastAPI
 from sqlalchemy import update
 
 from kit.chain.deployed_chain import OTHER, Wallet, wallet
@@ -33,9 +32,7 @@ REFEREES = [wallet(index) for index in range(20, 26)]
 
 
 class RefereeWorld(DisputeWorld):
-    """``api_url`` is where nodes reach the market; its dispatcher is ``keep``."""
-
-    api_url = ""
+    """Nodes reach the market at ``api_url``; its dispatcher is ``keep``."""
 
     def enlist(self) -> None:
         """Register six staked verifiers; each lists itself in the contract at its first look."""
@@ -46,13 +43,9 @@ class RefereeWorld(DisputeWorld):
             self.deployed.stake(account, 500 * ZEN)
 
     def referee(
-        self,
-        account: Wallet,
-        executor: Any,
-        environment: str | None = None,
-        url: str | None = None,
-        owner: str | None = None,
+        self, account: Wallet, executor: Any = None, *, environment: str = "", url: str = "", owner: str | None = None
     ) -> Referee:
+        executor = executor or self.executor
         workspace = Workspace(self.directory / account.address)
         contracts, rpc = self.deployed.deployment.contracts, self.deployed.anvil.url
         known, gateway = NodeWallet(account.key), GatewayClient([self.gateway], attempts=1)
@@ -64,9 +57,9 @@ class RefereeWorld(DisputeWorld):
         )
         return Referee(Verdicts(workspace.verdicts), sources, lambda: bench, known, owner)
 
-    def referees(self, executor: Any) -> list[Referee]:
+    def referees(self) -> list[Referee]:
         self.enlist()
-        found = [self.referee(account, executor) for account in REFEREES]
+        found = [self.referee(account) for account in REFEREES]
         for one in found:
             one.watch()
         return found
@@ -142,20 +135,19 @@ class RefereeWorld(DisputeWorld):
 
 
 @pytest.fixture(name="live")
-def world_of_referees(live_of: LiveMaker, server: tuple[FastAPI, str], app: FastAPI) -> RefereeWorld:
+def world_of_referees(live_of: LiveMaker) -> RefereeWorld:
     world: RefereeWorld = live_of(RefereeWorld)
-    world.api_url = server[1]
     return world
 
 
-def provider(live: RefereeWorld, account: Any, executor: Executor) -> Node:
+def provider(live: RefereeWorld, account: Any, executor: Executor | None = None) -> Node:
     live.deployed.anvil.rpc("anvil_setBalance", account.address, hex(ZEN))
     return live.provider_node(account, executor)
 
 
 @pytest.fixture(name="honest")
-def honest_node(live: RefereeWorld, executor: Executor) -> Node:
-    return provider(live, HONEST_ACCOUNT, executor)
+def honest_node(live: RefereeWorld) -> Node:
+    return provider(live, HONEST_ACCOUNT)
 
 
 @pytest.fixture(name="cheat")
@@ -164,8 +156,8 @@ def cheating_node(live: RefereeWorld, cheating: Executor) -> Node:
 
 
 @pytest.fixture(name="verifiers")
-def two_verifiers(live: RefereeWorld, executor: Executor) -> list[Node]:
-    return [live.verifier_node(executor) for _ in range(2)]
+def two_verifiers(live: RefereeWorld) -> list[Node]:
+    return [live.verifier_node() for _ in range(2)]
 
 
 @pytest.fixture(name="unit")

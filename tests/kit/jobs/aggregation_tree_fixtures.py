@@ -22,14 +22,14 @@ def nodes_far_apart(world: World) -> list[str]:
     return addresses
 
 
-def delivered(world: World, nodes: list[str]) -> str:
-    job_id = world.running(nodes)
-    world.deliver_all(nodes)
-    return job_id
-
-
 def leaves_of(world: World, job_id: str) -> list[AggregationLeaf]:
     return world.all(select(AggregationLeaf).where(AggregationLeaf.job_id == job_id).order_by(AggregationLeaf.leaf))
+
+
+def work_leaves(world: World, job_id: str) -> None:
+    """Let each leaf work once; the last one finds all summaries, and sums."""
+    for leaf in leaves_of(world, job_id):
+        tree.work_leaf(world.database, world.storage, job_id, 0, leaf.leaf)
 
 
 def work(world: World, task: tuple[str, tuple[str, ...]]) -> None:

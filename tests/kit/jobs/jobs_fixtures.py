@@ -102,8 +102,6 @@ class World(Records):
         """Let no lease expire and no node count as offline on a slow machine."""
         self.settings = self.settings.model_copy(update={"lease_seconds": 3600.0, "heartbeat_timeout_seconds": 3600.0})
 
-    # --- who takes part
-
     def wallet(self) -> LocalAccount:
         wallet = Wallets.create()
         self.wallets[wallet.address] = wallet
@@ -169,13 +167,17 @@ class World(Records):
         self.place(job_id, nodes)
         return job_id
 
+    def delivered_job(self, nodes: list[str], **options: Any) -> str:
+        """Create a running job whose first units these nodes have delivered."""
+        job_id = self.running(nodes, **options)
+        self.deliver_all(nodes)
+        return job_id
+
     def place(self, job_id: str, nodes: list[str], environment: str = ENVIRONMENT) -> None:
         """Match the job with ``nodes`` at 2.5 ZEN and offer its first units."""
         with self.database.transaction() as session:
             assert book.assign(session, self.settings, job_id, 5 * ZEN // 2, None, nodes, environment)  # type: ignore[arg-type]
         self.dispatch(job_id)
-
-    # --- what happens
 
     def dispatch(self, job_id: str) -> None:
         rounds_service.dispatch(self.database, self.settings, self.storage, job_id)
@@ -195,8 +197,7 @@ class World(Records):
 
     def deliver(self, node: str) -> "Work":
         work = self.work(node)
-        work.commit()
-        work.complete()
+        work.deliver()
         return work
 
     def deliver_all(self, nodes: Iterable[str]) -> list["Work"]:
@@ -273,8 +274,6 @@ class World(Records):
         self.change(Job, job_id, round_started_at=began)
         self.execute(update(Unit).where(Unit.job_id == job_id, Unit.status == "leased").values(created_at=began))
 
-    # --- what is there
-
     def read(self, job_id: str) -> Job:
         job: Job = self.get(Job, job_id)
         return job
@@ -299,8 +298,8 @@ class World(Records):
 
     def verify_uploaded(self, job_id: str) -> None:
         for unit in self.units(job_id, status="uploaded"):
-            self.rows(lambda session, unit=unit: units_service.mark_checking(session, unit.id, 2500))
-            self.rows(lambda session, unit=unit: units_service.pass_unit(session, unit.id))
+            self.call(units_service.mark_checking, unit.id, 2500)
+            self.call(units_service.pass_unit, unit.id)
 
 
 def at_once(calls: list[Any]) -> list[BaseException | None]:

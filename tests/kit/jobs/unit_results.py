@@ -102,10 +102,14 @@ class Work:
 
     def commit(self, commitment: CommitTraining | None = None) -> AcknowledgementView:
         given = commitment or self.commitment()
-        with self.world.database.transaction() as session:
-            answer = deliveries.commit(session, DOMAIN, ACKNOWLEDGER, self.lease.id, self.node, given)
+        answer = self.world.call(deliveries.commit, DOMAIN, ACKNOWLEDGER, self.lease.id, self.node, given)
         assert answer is not None
         return answer
+
+    def deliver(self) -> None:
+        """Commit the unit and complete its upload."""
+        self.commit()
+        self.complete()
 
     def completion(self) -> CompleteTraining:
         fields = {

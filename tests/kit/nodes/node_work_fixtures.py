@@ -124,22 +124,35 @@ def lease(kind: str, task: dict[str, Any]) -> Lease:
     return Lease(f"lease-of-{kind}", kind, JOB, "0x" + "00" * 32, task, 8.0)
 
 
-def work(
-    market: Market,
-    directory: Path,
-    executor: Executor,
-    held: Lease,
-    link: Link | None = None,
-    make_worker: Callable[..., Worker] = Worker,
-) -> Worker:
-    """Run one node process that does one lease."""
-    workspace = Workspace(directory)
-    gateway = GatewayClient([market.store.gateway_url], store=workspace.store)
-    network = SimpleNamespace(chain_id=31337, contracts={"Omissions": OMISSIONS.contract})
-    terms = SimpleNamespace(compensation=1)
-    chain = SimpleNamespace(is_acknowledger=ACKNOWLEDGER.address.__eq__, bond=lambda: 1, terms=lambda: terms)
-    taken = Acknowledgements(Journal(workspace.acknowledgements), network, lambda: chain)  # type: ignore[arg-type,return-value]
-    worker = make_worker(market, WALLET, DOMAIN, workspace, gateway, executor, taken, link or Link())
-    with HeldLease(market, held) as holding:  # type: ignore[arg-type]
-        worker.do(holding)
-    return worker
+@dataclass
+class OneNode:
+    """A node and a unit for it to train; it does each lease in a process of its own."""
+
+    store: StoreProcess
+    executor: Executor
+    directory: Path
+
+    def __post_init__(self) -> None:
+        self.task = task_to_train(self.store, self.executor.environment_class)
+
+    @property
+    def workspace(self) -> Workspace:
+        return Workspace(self.directory)
+
+    def train(self, market: Market, **options: Any) -> Worker:
+        return self.work(market, lease("train", self.task), **options)
+
+    def work(
+        self, market: Market, held: Lease, at: str = "", link: Link | None = None, make: Callable[..., Worker] = Worker
+    ) -> Worker:
+        """Do one lease; ``at`` names the directory of another node."""
+        workspace = Workspace(self.directory / at)
+        gateway = GatewayClient([market.store.gateway_url], store=workspace.store)
+        network = SimpleNamespace(chain_id=31337, contracts={"Omissions": OMISSIONS.contract})
+        terms = SimpleNamespace(compensation=1)
+        chain = SimpleNamespace(is_acknowledger=ACKNOWLEDGER.address.__eq__, bond=lambda: 1, terms=lambda: terms)
+        taken = Acknowledgements(Journal(workspace.acknowledgements), network, lambda: chain)  # type: ignore[arg-type,return-value]
+        worker = make(market, WALLET, DOMAIN, workspace, gateway, self.executor, taken, link or Link())
+        with HeldLease(market, held) as holding:  # type: ignore[arg-type]
+            worker.do(holding)
+        return worker

@@ -17,10 +17,9 @@ from market.training.units import service as units
 @pytest.fixture(name="cancelled")
 def cancelled_job(world: World) -> str:
     nodes = [world.node() for _ in range(4)]
-    job_id = world.running(nodes)
-    world.deliver_all(nodes)
+    job_id = world.delivered_job(nodes)
     payer = Principal(world.read(job_id).payer, frozenset(), 1, "session")
-    world.rows(lambda session: cancellation.cancel(session, payer, job_id))
+    world.call(cancellation.cancel, payer, job_id)
     return job_id
 
 
@@ -30,11 +29,11 @@ def settle(world: World) -> None:
 
 def decide(world: World, job_id: str) -> None:
     for index, unit in enumerate(world.units(job_id)):
-        world.rows(lambda session, unit=unit: units.mark_checking(session, unit.id, 2_500))
+        world.call(units.mark_checking, unit.id, 2_500)
         if index == 0:
-            world.rows(lambda session, unit=unit: units.reject_unit(session, unit.id, "incorrect_computation"))
+            world.call(units.reject_unit, unit.id, "incorrect_computation")
         else:
-            world.rows(lambda session, unit=unit: units.pass_unit(session, unit.id))
+            world.call(units.pass_unit, unit.id)
 
 
 def settle_intents(world: World) -> list[TxIntent]:

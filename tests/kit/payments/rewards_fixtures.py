@@ -84,6 +84,12 @@ class RewardsWorld(OnChain):
             self.post()
             self.finalise()
 
+    def earn_day(self) -> None:
+        """Let all nodes be up for a day, and post what they earned."""
+        self.beat_all()
+        self.pass_day()
+        self.posted()
+
     def posts(self) -> list[RewardPost]:
         return self.all(select(RewardPost).order_by(RewardPost.id))
 
@@ -91,8 +97,7 @@ class RewardsWorld(OnChain):
         return self.get(Provider, node.address)
 
     def claim(self, node: Wallet) -> int:
-        with self.database.transaction() as session:
-            leaf, _, _ = rewards.claimable(session, node.address, self.now())
+        leaf, _, _ = self.call(rewards.claimable, node.address, self.now())
         assert leaf is not None
         before = self.chain.views.balance_of(node.address)
         self.chain.send(node, "Rewards", "claim", node.address, leaf.cumulative_wei, leaf.proof)

@@ -82,8 +82,6 @@ class SettlementWorld(OnChain):
     def __post_init__(self) -> None:
         self.add(records.account(PAYER.address))
 
-    # --- jobs and their work
-
     def job(self, rounds: int = 5, budget: int = ZEN) -> str:
         """Start an escrowed job of at most ten units."""
         job_id, arguments = self.chain.order(budget, UNITS)
@@ -112,7 +110,12 @@ class SettlementWorld(OnChain):
     def end(self, job_id: str) -> None:
         self.change(Job, job_id, status=JobStatus.SETTLING, reason="completed")
 
-    # --- settling
+    def ended_job(self, *workers: Wallet) -> str:
+        """Return a job that ended after one round of these workers."""
+        job_id = self.job()
+        self.work(job_id, 0, *workers)
+        self.end(job_id)
+        return job_id
 
     def settle(self, *, after: timedelta = timedelta()) -> None:
         """Queue the due settlements."""
@@ -140,8 +143,7 @@ class SettlementWorld(OnChain):
     def claim_all(self) -> dict[str, int]:
         got = {}
         for provider in PROVIDERS:
-            with self.database.transaction() as session:
-                found = claims.claims_of(session, provider.address, claimed=False, after_batch=0, limit=200)
+            found = self.call(claims.claims_of, provider.address, claimed=False, after_batch=0, limit=200)
             items = [{"amount": claim.amount_wei, "proof": claim.proof} for _, claim in found]
             before = self.chain.views.balance_of(provider.address)
             if items:
@@ -149,8 +151,6 @@ class SettlementWorld(OnChain):
             got[provider.address] = self.chain.views.balance_of(provider.address) - before
         self.index()
         return got
-
-    # --- what is there
 
     def read(self, job_id: str) -> Job:
         return self.get(Job, job_id)

@@ -45,8 +45,7 @@ def settle_and_claim(live: DisputeWorld, job_ids: Collection[str], providers: Co
     deposited = sum(order.budget for order in orders.values())
     assert views.balance_of(escrow) == deposited
     for job_id, order in orders.items():
-        with live.database.transaction() as session:
-            cancellation.cancel(session, Principal(order.payer, frozenset(), 1, "session"), job_id)
+        live.call(cancellation.cancel, Principal(order.payer, frozenset(), 1, "session"), job_id)
     settlement.settle(live.database, live.storage, DEVNET, live.settings)
     live.step()
     live.deployed.anvil.rpc("evm_increaseTime", DEVNET.challenge_seconds + 1)
@@ -68,14 +67,12 @@ def settle_and_claim(live: DisputeWorld, job_ids: Collection[str], providers: Co
 
 
 def _order(live: DisputeWorld, job_id: str) -> JobOrder:
-    with live.database.transaction() as session:
-        return jobs.get(session, job_id).order
+    return live.call(jobs.get, job_id).order
 
 
 def _claim(live: DisputeWorld, node: Node) -> int:
     """Claim everything that the market lists for the provider; return the gain in wei."""
-    with live.database.transaction() as session:
-        found = claims.claims_of(session, node.address, claimed=False, after_batch=0, limit=200)
+    found = live.call(claims.claims_of, node.address, claimed=False, after_batch=0, limit=200)
     items = [{"amount": claim.amount_wei, "proof": claim.proof} for _, claim in found]
     before = live.deployed.views.balance_of(node.address)
     if items:

@@ -30,19 +30,8 @@ from market.jobs.models import Slot
 from market.platform.storage.client import Storage
 from market.settings import Settings
 from market.training.deliveries import service as deliveries
+from market.training.leases import schemas
 from market.training.leases import service as leases
-from market.training.leases.schemas import (
-    CommitReplay,
-    CommitTraining,
-    CompleteFollow,
-    CompletePin,
-    CompletePublish,
-    CompleteReplay,
-    CompleteReveal,
-    CompleteTraining,
-    LeaseKind,
-    LeaseView,
-)
 from market.verification.decisions import service as decisions_service
 from training_gym.spec.errors import GymError
 from worker.chain_handlers import INTENT_HANDLERS, event_handlers
@@ -62,12 +51,12 @@ OMISSIONS = "0x" + "12" * 20  # of unit_work.ACKNOWLEDGER
 _SEEDS = count(1)
 TRAINING = {"rounds": 2, "inner_steps": 8, "segment_steps": 2, "warmup_steps": 1, "batch_size": 4}
 _COMPLETIONS = {
-    "train": CompleteTraining,
-    "reveal": CompleteReveal,
-    "replay": CompleteReplay,
-    "pin": CompletePin,
-    "publish": CompletePublish,
-    "follow": CompleteFollow,
+    "train": schemas.CompleteTraining,
+    "reveal": schemas.CompleteReveal,
+    "replay": schemas.CompleteReplay,
+    "pin": schemas.CompletePin,
+    "publish": schemas.CompletePublish,
+    "follow": schemas.CompleteFollow,
 }
 
 
@@ -89,6 +78,9 @@ class LiveWorld(VerificationWorld):
     domain = DOMAIN
     """Under which units are signed."""
     former: Collection[str] = ()
+    executor: Executor
+    """Of nodes that are given none of their own."""
+    api_url: str
 
     def __init__(
         self, database_url: str, storage: Storage, settings: Settings, deployed: Chain, gateway: str, directory: Path
@@ -99,9 +91,8 @@ class LiveWorld(VerificationWorld):
         handlers = event_handlers(DEVNET, deployed.deployment)
         self._indexer = Indexer(self.database, deployed.client(), deployed.deployment, handlers)
 
-    # --- who takes part
-
-    def provider_node(self, account: ChainWallet, executor: Executor) -> Node:
+    def provider_node(self, account: ChainWallet, executor: Executor | None = None) -> Node:
+        executor = executor or self.executor
         self._know(account)
         self.register(account.address, environment=executor.environment_class)
         self.deployed.send(OTHER, "ZenToken", "transfer", account.address, 2_000 * ZEN)
@@ -109,7 +100,8 @@ class LiveWorld(VerificationWorld):
         self.step()
         return self._node(account.address, account.key, executor)
 
-    def verifier_node(self, executor: Executor) -> Node:
+    def verifier_node(self, executor: Executor | None = None) -> Node:
+        executor = executor or self.executor
         address = self.verifier(environment=executor.environment_class)
         return self._node(address, "0x" + bytes(self.wallets[address].key).hex(), executor)
 
@@ -143,8 +135,6 @@ class LiveWorld(VerificationWorld):
         )
         return Node(address, key, executor, worker)
 
-    # --- what happens
-
     def live_job(self, nodes: list[Node]) -> str:
         """Start a job of these nodes in which every segment is sampled."""
         self.leave_jobs(*nodes)
@@ -155,13 +145,20 @@ class LiveWorld(VerificationWorld):
         self.place_on(job_id, nodes)
         return job_id
 
+    def train(self, *nodes: Node) -> str:
+        """Start a job of these nodes and let each train its first unit."""
+        job_id = self.live_job(list(nodes))
+        for node in nodes:
+            self.work_off(node, schemas.LeaseKind.TRAIN)
+        return job_id
+
     def place_on(self, job_id: str, nodes: Sequence[Node]) -> None:
         self.place(job_id, [node.address for node in nodes], nodes[0].executor.environment_class)
 
     def leave_jobs(self, *nodes: Node) -> None:
         self.execute(update(Slot).where(Slot.provider.in_([node.address for node in nodes])).values(provider=None))
 
-    def work_off(self, node: Node, *kinds: LeaseKind) -> None:
+    def work_off(self, node: Node, *kinds: schemas.LeaseKind) -> None:
         """Let a node do all its tasks; it gives back impossible ones with a reason."""
         while True:
             with self.database.transaction() as session:
@@ -170,7 +167,7 @@ class LiveWorld(VerificationWorld):
                 return
             self._do(node, view)
 
-    def _do(self, node: Node, view: LeaseView) -> None:
+    def _do(self, node: Node, view: schemas.LeaseView) -> None:
         lease = Lease.from_dict(json.loads(view.model_dump_json()))
         try:
             with HeldLease(node.worker.market, lease) as held:
@@ -199,9 +196,9 @@ class LiveWorld(VerificationWorld):
         for _ in range(40):
             self.step()
             for node in providers:
-                self.work_off(node, LeaseKind.REVEAL, LeaseKind.PIN)
+                self.work_off(node, schemas.LeaseKind.REVEAL, schemas.LeaseKind.PIN)
             for node in verifiers:
-                self.work_off(node, LeaseKind.REPLAY)
+                self.work_off(node, schemas.LeaseKind.REPLAY)
             undecided = [unit for unit in self.units(job_id) if unit.status in ("uploaded", "checking")]
             if not undecided and all(slash.tx for slash in self.slashes()):
                 return
@@ -226,7 +223,7 @@ class _Market:
         ).cid
 
     def commit(self, lease: Lease, body: dict[str, Any]) -> dict[str, Any]:
-        model = CommitTraining if "trace_root" in body else CommitReplay
+        model = schemas.CommitTraining if "trace_root" in body else schemas.CommitReplay
         given = model.model_validate({"token": lease.token, **body})
         with self.world.database.transaction() as session:
             answer = deliveries.commit(session, self.world.domain, ACKNOWLEDGER, lease.id, self.node, given)

@@ -51,8 +51,6 @@ class World:
     market_record: JobRecord | None = None
     """What the market tells of a unit that is in no line."""
 
-    # --- the chain
-
     def settled(self, job_id: str) -> JobSettlement:
         lines = [(0, 1, True, self.record)] if self.lines is None else self.lines
         parts = [
@@ -74,8 +72,6 @@ class World:
 
     def window(self, window_id: int) -> WindowOnChain:
         return WindowOnChain(self.record.windows[0].root, 2, None)
-
-    # --- the outsider
 
     def check(self, place: Place = PLACE, find_trace: Any = lambda leaf: None) -> UnitCheck:
         with GatewayClient([self.store.gateway_url]) as gateway:

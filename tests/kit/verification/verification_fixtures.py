@@ -61,21 +61,23 @@ def verification_world(database_url: str, storage: Storage, settings: Settings) 
 
 
 @pytest.fixture(name="verifiers")
-def three_verifiers(world: "VerificationWorld") -> list[str]:
-    return [world.verifier() for _ in range(3)]
+def several_verifiers(world: "VerificationWorld", request: pytest.FixtureRequest) -> list[str]:
+    """Return three verifiers, or as many as a test's indirect parameter."""
+    return [world.verifier() for _ in range(getattr(request, "param", 3))]
 
 
 @pytest.fixture(name="nodes")
 def two_nodes(world: "VerificationWorld") -> list[str]:
-    return [world.node(), world.node()]
+    world.nodes = [world.node(), world.node()]
+    return world.nodes
 
 
 @pytest.fixture(name="unit_ids")
 def delivered_units(world: "VerificationWorld", nodes: list[str]) -> list[int]:
     """Ids of the units of the first round, delivered by the two nodes of a running job."""
-    job_id = world.running(nodes)
-    world.deliver_all(nodes)
-    return [unit.id for unit in world.units(job_id)]
+    job_id = world.delivered_job(nodes)
+    world.unit_ids = [unit.id for unit in world.units(job_id)]
+    return world.unit_ids
 
 
 class VerificationWorld(World):
@@ -83,6 +85,9 @@ class VerificationWorld(World):
         super().__init__(database_url, storage, settings)
         self.chain, self.network = ScriptedChain(), DEVNET
         self.states: dict[str, bytes] = {}
+        self.nodes: list[str] = []
+        self.unit_ids: list[int] = []
+        self.verifiers: list[str] = []
         self._window_ids = count()
 
     def verifier(self, *, environment: str = ENVIRONMENT, address: str | None = None) -> str:
@@ -91,20 +96,16 @@ class VerificationWorld(World):
         self.add(records.verifier(address, environment_class=environment, last_seen_at=utc_now()))
         if not is_staked:
             self.add(records.stake(address, 500 * ZEN))
+        self.verifiers.append(address)
         return address
 
     def second_job(self, node: str) -> str:
         self.execute(update(Slot).where(Slot.provider == node).values(provider=None))
-        job_id = self.running([node])
-        self.deliver(node)
-        return job_id
-
-    # --- the background and the chain
+        return self.delivered_job([node])
 
     def drawn_unit(self, node: str) -> int:
         """Create a unit whose first segment is sampled and its start revealed; return its id."""
-        job_id = self.running([node])
-        self.deliver(node)
+        job_id = self.delivered_job([node])
         (unit,) = self.units(job_id)
         self.challenge({unit.id: [0]})
         self.reveal(node)
@@ -153,7 +154,10 @@ class VerificationWorld(World):
                 break
         self.latch(committed, to_hex(seed))
 
-    # --- what nodes do
+    def challenge_first(self, *segments: int) -> None:
+        """Sample these segments of the first of ``unit_ids``, and none of the second."""
+        first, second = self.unit_ids
+        self.challenge({first: list(segments), second: []})
 
     def work(self, node: str, **changes: Any) -> Work:
         """Work as in the base class; the second segment starts from a revealable state."""
@@ -201,12 +205,10 @@ class VerificationWorld(World):
             leases.fail(session, lease.id, node, lease.token, code, "a test")
         self.advance()
 
-    def asked(self, verifiers: list[str]) -> str:
+    def asked(self, among: list[str] | None = None) -> str:
         (verifier,) = self.all(select(Replay.verifier).where(Replay.status.in_(["assigned", "committed"])))
-        assert verifier in verifiers
+        assert verifier in (among or self.verifiers)
         return str(verifier)
-
-    # --- what is there
 
     def unit(self, unit_id: int) -> Unit:
         unit: Unit = self.get(Unit, unit_id)
