@@ -12,4 +12,4 @@ RUN pip install --no-deps --no-build-isolation -e . \
     && mkdir -p /var/lib/zoo && chown zoo /var/lib/zoo
 USER zoo
 EXPOSE 8000
-CMD ["uvicorn", "market.app:create_app", "--factory", "--host", "0.0.0.0", "--port", "8000"]
+CMD ["python", "-m", "market.server", "--host", "0.0.0.0"]

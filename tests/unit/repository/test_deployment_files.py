@@ -9,6 +9,8 @@ import compose_spec
 import pytest
 import yaml
 
+from market.platform.http.bounded import BoundedProtocol
+from market.server import configuration
 from market.settings import Settings
 
 ROOT = Path(__file__).parents[3]
@@ -57,8 +59,21 @@ def test_volumes_and_dependencies_exist() -> None:
     document = yaml.safe_load(COMPOSE)
     for name, service in document["services"].items():
         for mount in service.get("volumes", []):
-            assert mount.split(":")[0] in document["volumes"], f"{name} mounts an undeclared volume"
+            source = mount.split(":")[0]
+            assert source.startswith("./") or source in document["volumes"], f"{name} mounts an undeclared volume"
         assert set(service.get("depends_on", {})) <= set(document["services"])
+
+
+def test_api_runs_bounded_server_behind_proxy() -> None:
+    found = services()
+    assert "ports" not in found["api"]  # a peer that reaches it could send its own X-Forwarded-For
+    assert configuration(found["api"]["command"][3:]).proxy_headers
+    image = json.loads(re.findall(r"^CMD (.*)$", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE)[0])
+    for command in (found["api"]["command"], image):
+        assert command[:3] == ["python", "-m", "market.server"]
+        http = configuration(command[3:]).http
+        assert isinstance(http, type)
+        assert issubclass(http, BoundedProtocol)
 
 
 def test_clients_reach_kubo_by_address() -> None:
