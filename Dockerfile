@@ -8,7 +8,7 @@ COPY requirements.lock pyproject.toml README.md ./
 RUN pip install --no-deps -r requirements.lock
 COPY . .
 RUN pip install --no-deps --no-build-isolation -e . \
-    && useradd --system --create-home zoo \
+    && useradd --system --uid 10001 --create-home zoo \
     && mkdir -p /var/lib/zoo && chown zoo /var/lib/zoo
 USER zoo
 EXPOSE 8000

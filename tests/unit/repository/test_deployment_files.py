@@ -2,6 +2,8 @@
 
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,21 @@ import yaml
 from market.platform.http.bounded import BoundedProtocol
 from market.server import configuration
 from market.settings import Settings
+from tools.image import context, environment
 
 ROOT = Path(__file__).parents[3]
 COMPOSE = (ROOT / "docker-compose.yml").read_text()
-MARKET_SERVICES = ("deploy", "migrate", "api", "worker", "webhooks", "beat", "console")
+HOLDERS: dict[str, set[str]] = {
+    "deploy": {"OPERATOR", "ACKNOWLEDGER"},
+    "migrate": set(),
+    "api": {"ACKNOWLEDGER"},
+    "worker": {"OPERATOR", "CHALLENGER", "PREVIOUS_CHALLENGER"},
+    "webhooks": set(),
+    "beat": set(),
+    "console": {"ACKNOWLEDGER"},
+}
+MARKET_SERVICES = tuple(HOLDERS)
+SECRET = re.compile(r"ZOO_(\w+?)_KEY(STORE\w*)?")
 
 
 def services() -> dict[str, Any]:
@@ -42,17 +55,52 @@ def test_parser_refuses_misspelt_key() -> None:
 
 
 @pytest.mark.parametrize("name", MARKET_SERVICES)
-def test_market_services_have_exactly_required_and_known_settings(name: str) -> None:
-    given = {key for key in services()[name]["environment"] if key.startswith("ZOO_")}
-    assert required_variables() <= given
-    assert given <= settings_variables()
+def test_compose_passes_all_settings_but_foreign_keys(name: str) -> None:
+    """Every variable of .env.example has a value of its own, and then no value."""
+    variables = settings_variables() | {"POSTGRES_PASSWORD", "OTEL_EXPORTER_OTLP_ENDPOINT"}
+    secret = {variable for variable in variables if SECRET.fullmatch(variable)}
+    assert len(secret) == 4 * 4
+    own = {variable for variable in secret if SECRET.fullmatch(variable)[1] in HOLDERS[name]}  # type: ignore[index]
+    given = environment(services()[name], {variable: f"of {variable}" for variable in variables})
+    assert {key for key in variables if given[key]} == variables - secret | own
+    assert all(given[key] == f"of {key}" for key in variables - secret | own)
+    defaults = environment(services()[name], dict.fromkeys(variables, ""))
+    assert required_variables() <= {key for key, value in defaults.items() if value}
 
 
-def test_webhooks_run_apart_and_without_keys() -> None:
+def test_database_has_default_with_password_and_requires_one() -> None:
+    given = environment(services()["api"], {"POSTGRES_PASSWORD": "abc"})
+    assert given["ZOO_DATABASE_URL"] == "postgresql+psycopg://zoo:abc@postgres:5432/zoo"
+    with pytest.raises(ValueError, match="set POSTGRES_PASSWORD"):
+        environment(services()["postgres"], {"POSTGRES_PASSWORD": ""})
+
+
+def test_secrets_folders_are_mounted_for_holders_only() -> None:
+    for name in MARKET_SERVICES:
+        mounted = {mount.split(":")[0] for mount in services()[name].get("volumes", []) if mount.startswith("./")}
+        folders = {f"./secrets/{key.lower()}" for key in HOLDERS[name] - {"PREVIOUS_CHALLENGER"}}
+        assert mounted == (set() if name == "deploy" else folders)  # it runs once, with plain keys
+
+
+def test_keys_stay_out_of_image_and_repository(tmp_path: Path) -> None:
+    secret = (".env", ".env.local", "secrets/operator/a.json", "UTC--2026--ab", "market/keystore.json", "market/.env")
+    for name in (*secret, "market/app.py", "market/__pycache__/app.pyc", "alembic.ini", "benchmarks/api.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    for name in (".gitignore", ".dockerignore", ".env.example"):
+        shutil.copy(ROOT / name, tmp_path)
+    assert {str(path) for path in context(tmp_path)} == {"market/app.py", "alembic.ini"}
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    ignored = subprocess.run(
+        ["git", "check-ignore", *secret, ".env.example"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert ignored.stdout.split() == list(secret)
+
+
+def test_webhooks_run_apart() -> None:
     found = services()
     queues = {name: found[name]["command"][found[name]["command"].index("-Q") + 1] for name in ("worker", "webhooks")}
     assert queues == {"worker": "celery", "webhooks": "webhooks"}
-    assert not [name for name in found["webhooks"]["environment"] if "KEY" in name]
 
 
 def test_volumes_and_dependencies_exist() -> None:
