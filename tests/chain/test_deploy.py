@@ -59,7 +59,8 @@ def test_repeated_deployment_does_nothing(
         "--out",
         str(file),
     ]
-    assert main([*options, "--allocate", f"{PAYER.address}=7"]) == 0
+    monkeypatch.setenv("DEPLOY_ALLOCATIONS", f"{PAYER.address}=3")
+    assert main([*options, "--allocate", f"{PAYER.address}=4"]) == 0
     first, head = file.read_text(), chain.views.head_number()
     assert main(options) == 0
     assert "already" in capsys.readouterr().out

@@ -57,15 +57,23 @@ def test_parser_refuses_misspelt_key() -> None:
 @pytest.mark.parametrize("name", MARKET_SERVICES)
 def test_compose_passes_all_settings_but_foreign_keys(name: str) -> None:
     """Every variable of .env.example has a value of its own, and then no value."""
-    variables = settings_variables() | {"POSTGRES_PASSWORD", "OTEL_EXPORTER_OTLP_ENDPOINT"}
-    secret = {variable for variable in variables if SECRET.fullmatch(variable)}
-    assert len(secret) == 4 * 4
-    own = {variable for variable in secret if SECRET.fullmatch(variable)[1] in HOLDERS[name]}  # type: ignore[index]
+    holders = {variable: found[1] for variable in settings_variables() if (found := SECRET.fullmatch(variable))}
+    assert len(holders) == 4 * 4
+    nodes = {"PROVIDER_PRIVATE_KEY", "VERIFIER_PRIVATE_KEY"}
+    variables = settings_variables() | nodes | {"POSTGRES_PASSWORD", "OTEL_EXPORTER_OTLP_ENDPOINT"}
+    foreign = nodes | {variable for variable, holder in holders.items() if holder not in HOLDERS[name]}
     given = environment(services()[name], {variable: f"of {variable}" for variable in variables})
-    assert {key for key in variables if given[key]} == variables - secret | own
-    assert all(given[key] == f"of {key}" for key in variables - secret | own)
+    assert {key: given[key] for key in variables} == {key: "" if key in foreign else f"of {key}" for key in variables}
     defaults = environment(services()[name], dict.fromkeys(variables, ""))
     assert required_variables() <= {key for key, value in defaults.items() if value}
+
+
+@pytest.mark.parametrize("role", ["provider", "verifier"])
+def test_nodes_have_own_key_and_no_market_setting(role: str) -> None:
+    own = f"{role.upper()}_PRIVATE_KEY"
+    given = environment(services()[role], {"ZOO_OPERATOR_KEY": "secret", "POSTGRES_PASSWORD": "secret", own: "own"})
+    assert given == {"ZOO_API_URL": "http://localhost:8000", "ZOO_PRIVATE_KEY": "own"}
+    assert services()[role]["command"][:5] == ["zoo-compute", "node", "run", "--role", role]
 
 
 def test_database_has_default_with_password_and_requires_one() -> None:
@@ -134,6 +142,11 @@ def test_env_example_documents_exactly_all_settings() -> None:
     text = (ROOT / ".env.example").read_text()
     documented = set(re.findall(r"^(ZOO_\w+)=", text, flags=re.MULTILINE))
     assert documented == settings_variables()
+
+
+def test_env_example_has_all_variables_of_compose() -> None:
+    documented = set(re.findall(r"^(\w+)=", (ROOT / ".env.example").read_text(), flags=re.MULTILINE))
+    assert set(re.findall(r"\$\{(\w+)", COMPOSE)) <= documented
 
 
 def test_env_example_states_defaults() -> None:
