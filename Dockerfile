@@ -8,7 +8,7 @@ WORKDIR /app
 # without a GPU. PyTorch's index of CPU builds makes the image several GB smaller.
 ARG TORCH_INDEX=""
 COPY requirements.lock ./
-# With dependencies: torch itself pins the CUDA libraries, which only that build needs. The lock pins all else.
+# With dependencies: the CUDA build of torch needs libraries that the lock does not have. The lock pins all else.
 RUN pip install ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} -r requirements.lock
 COPY . .
 RUN pip install --no-deps --no-build-isolation -e .

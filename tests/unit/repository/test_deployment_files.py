@@ -14,7 +14,7 @@ import yaml
 from market.platform.http.bounded import BoundedProtocol
 from market.server import configuration
 from market.settings import Settings
-from tools.image import context, environment
+from tools.image import context, environment, instructions
 
 ROOT = Path(__file__).parents[3]
 COMPOSE = (ROOT / "docker-compose.yml").read_text()
@@ -155,6 +155,13 @@ def test_env_example_states_defaults() -> None:
     for name, field in Settings.model_fields.items():
         if isinstance(field.default, int | float) and not isinstance(field.default, bool):
             assert float(stated[f"ZOO_{name.upper()}"]) == field.default, name
+
+
+def test_image_installs_lock_with_dependencies() -> None:
+    """The CUDA build of torch needs packages that the lock does not have."""
+    [step] = [words for name, words in instructions(ROOT) if name == "RUN" and "requirements.lock" in words]
+    assert "--no-deps" not in step
+    assert "$TORCH_INDEX" in step
 
 
 def test_image_runs_existing_modules() -> None:
