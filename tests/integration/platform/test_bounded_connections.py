@@ -96,7 +96,7 @@ def test_oversized_head_is_refused(server: tuple[uvicorn.Server, Connect], sent:
 def test_slow_peer_is_disconnected(
     server: tuple[uvicorn.Server, Connect], start: bytes, drop: bytes, status: bytes
 ) -> None:
-    server[0].config.timeout_keep_alive = 0
+    server[0].config.timeout_keep_alive = 0.1
     connection = server[1]()
     connection.sendall(start)
     connection.settimeout(0.02)
