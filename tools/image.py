@@ -130,17 +130,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     target = parser.parse_args(arguments).target.resolve()
     variables = build(ROOT, target)
 
-    def run(check: tuple[str, list[str], dict[str, str]]) -> bool:
-        name, command, own = check
-        done = subprocess.run(command, cwd=target / "app", env={**variables, **own}, capture_output=True, text=True)
-        print(f"{name}: {shlex.join(command)}: {'failed' if done.returncode else 'ok'}")
-        if done.returncode:
-            print(done.stdout + done.stderr)
-        return done.returncode == 0
+    def run(check: tuple[str, list[str], dict[str, str]]) -> subprocess.CompletedProcess[str]:
+        _, command, own = check
+        return subprocess.run(command, cwd=target / "app", env={**variables, **own}, capture_output=True, text=True)
 
     distinct = {shlex.join(check[1]): check for check in checks(ROOT, {"POSTGRES_PASSWORD": "unused"})}
+    failures = 0
     with ThreadPoolExecutor(2) as pool:
-        return 0 if all(list(pool.map(run, distinct.values()))) else 1
+        for (line, (name, *_)), done in zip(distinct.items(), pool.map(run, distinct.values()), strict=True):
+            print(f"{name}: {line}: {'failed' if done.returncode else 'ok'}")
+            if done.returncode:
+                failures += 1
+                print(done.stdout + done.stderr)
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":
