@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 from kit.chain.deployed_chain import BOND, FUNDS, OPERATOR, OTHER, PAYER, PROVIDER, Chain
 
+from market.chain.contracts.bindings import JobEscrow
 from market.chain.contracts.codec import Deployment, encode_call
 from market.chain.contracts.deploy import INITIAL_SUPPLY_WEI, main
 from market.chain.rpc.client import ChainClient
-from market.chain.views import ChainViews
+from market.chain.views import ChainViews, JobState
 from market.domain.network import DEVNET, MIN_FRAUD_PENALTY_BPS, ZEN
 from market.domain.verification.sampling import OFFENCE_IDS
 
@@ -29,7 +30,8 @@ def test_contracts_hold_network_parameters(chain: Chain) -> None:
     chain.stake(PROVIDER, 1)
     assert views.qualifies(PROVIDER.address, bronze.id)
     assert not views.qualifies(PROVIDER.address, DEVNET.tier("silver").id)
-    assert views.job("0x" + "11" * 32) is None
+    [unknown] = views.many([JobEscrow.jobs("0x" + "11" * 32)], "latest")
+    assert unknown["state"] == JobState.NONE
     assert {PAYER.address, OTHER.address}.isdisjoint(chain.deployment.contracts.values())
 
 
