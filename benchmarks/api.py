@@ -127,8 +127,9 @@ def _measure(size: _Size, directory: Path, stack: ExitStack) -> list[Row]:
         "ZOO_REQUESTS_PER_MINUTE_IP": str(10**7),
         "ZOO_LOG_LEVEL": "WARNING",
     }
-    market = stack.enter_context(_server("market.app:create_app", environment, directory / "market.log", "/healthz"))
-    bare = stack.enter_context(_server("benchmarks.api:bare_app", environment, directory / "bare.log", "/docs"))
+    market = stack.enter_context(_server(["market.server"], environment, directory / "market.log", "/healthz"))
+    peer = ["uvicorn", "--factory", "benchmarks.api:bare_app", "--no-access-log"]
+    bare = stack.enter_context(_server(peer, environment, directory / "bare.log", "/docs"))
     body = _job(Storage(ipfs))
     wallet = _funded(chain)
     token = _sign_in(market, wallet)
@@ -273,8 +274,8 @@ def _sign_in(url: str, wallet: LocalAccount) -> str:
 
 
 @contextmanager
-def _server(factory: str, environment: dict[str, str], log: Path, probe: str) -> Iterator[str]:
-    command = [sys.executable, "-m", "uvicorn", "--factory", factory, "--port", "0", "--no-access-log"]
+def _server(module: list[str], environment: dict[str, str], log: Path, probe: str) -> Iterator[str]:
+    command = [sys.executable, "-m", *module, "--port", "0"]
     with log.open("w+") as output:
         process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
         try:

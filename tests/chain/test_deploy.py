@@ -56,13 +56,14 @@ def test_repeated_deployment_does_nothing(
     file = tmp_path / "new.json"
     monkeypatch.setenv("DEPLOYER", OPERATOR.key)
     options = options_of(chain, file, "--network", "devnet")
+    monkeypatch.setenv("DEPLOY_ALLOCATIONS", f"{OTHER.address}=3,")
     assert main([*options, "--allocate", f"{PAYER.address}=7"]) == 0
     first, head = file.read_text(), chain.views.head_number()
     assert main(options) == 0
     assert "already" in capsys.readouterr().out
     assert (file.read_text(), chain.views.head_number()) == (first, head)
     views = ChainViews(ChainClient(chain.anvil.url, 31337), Deployment.load(file))
-    assert views.balance_of(PAYER.address) == 7 * ZEN
+    assert [views.balance_of(holder) for holder in (PAYER.address, OTHER.address)] == [7 * ZEN, 3 * ZEN]
 
 
 def test_deployment_failures_are_explained_without_key(

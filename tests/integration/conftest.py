@@ -33,6 +33,7 @@ from market.app import build_services, create_app
 from market.chain.contracts.codec import Deployment
 from market.domain.network import DEVNET
 from market.platform.db.session import Database
+from market.platform.http.bounded import BoundedProtocol
 from market.platform.http.services import Services
 from market.platform.storage.client import Storage
 from market.settings import Settings
@@ -121,7 +122,10 @@ def settings(common_settings: Settings, database_url: str) -> Settings:
 def server(common_settings: Settings) -> Iterator[tuple[FastAPI, str]]:
     """The API and its URL on a free port; ``app`` gives it its services for each test."""
     app = create_app(common_settings)
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None, timeout_graceful_shutdown=1))
+    config = uvicorn.Config(
+        app, host="127.0.0.1", port=0, http=BoundedProtocol, log_config=None, timeout_graceful_shutdown=1
+    )
+    server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
     wait_until(lambda: server.started)

@@ -104,8 +104,7 @@ def build(directory: StateDirectory, state: State) -> list[Part]:
         return tuple(name for name in names if name in own)
 
     python = [sys.executable, "-m"]
-    api = [*python, "uvicorn", "market.app:create_app", "--factory", "--host", engines.HOST]
-    api += ["--port", str(state.ports["api"]), "--no-access-log", "--timeout-graceful-shutdown", "2"]
+    api = [*python, "market.server", "--host", engines.HOST, "--port", str(state.ports["api"]), "--stop-seconds", "2"]
     celery = [*python, "celery", "--app"]
     worker = [*celery, "worker.main", "worker", "--pool", "threads", "--concurrency", "4"]
     quiet = ["--without-gossip", "--without-mingle"]

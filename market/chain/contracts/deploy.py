@@ -263,7 +263,15 @@ def _parser() -> argparse.ArgumentParser:
         help="signer of acknowledgements; default: the address of ZOO_ACKNOWLEDGER_KEY, otherwise the deployer",
     )
     add("--bond", type=_zen, default=0, metavar="ZEN", help="the operator's bond for acknowledgements; default: 0")
-    add("--allocate", type=_allocation, action="append", default=[], metavar="ADDRESS=ZEN", help="repeatable")
+    listed = os.environ.get("DEPLOY_ALLOCATIONS") or ""
+    add(
+        "--allocate",
+        type=_allocation,
+        action="append",
+        default=[_allocation(one) for one in listed.split(",") if one],
+        metavar="ADDRESS=ZEN",
+        help="repeatable; added to those of DEPLOY_ALLOCATIONS, which commas separate",
+    )
     return parser
 
 

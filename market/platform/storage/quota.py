@@ -60,15 +60,18 @@ def refund(session: Session, upload_id: int) -> None:
     session.execute(delete(BlobUpload).where(BlobUpload.id == upload_id))
 
 
-def record_stored(session: Session, upload_id: int, cid: str) -> None:
-    """Record that the upload is stored. Content that the account has stored already counts once."""
+def record_stored(session: Session, upload_id: int, cid: str, size: int) -> None:
+    """Record that the upload is stored, with its size in bytes.
+
+    Content that the account has stored already counts once.
+    """
     upload = session.get(BlobUpload, upload_id)
     if upload is None:
         return
     lock = zlib.crc32(upload.account.encode()) - 2**31
     session.execute(select(func.pg_advisory_xact_lock(_LOCK_SPACE, lock)))  # two uploads may have the same content
     if uploaded_at(session, upload.account, cid) is None:
-        upload.cid = cid
+        upload.cid, upload.charged = cid, max(size, MIN_CHARGE_BYTES)
     else:
         session.delete(upload)
 

@@ -1,6 +1,5 @@
 """Route for uploads of whole files by nodes and users."""
 
-from dataclasses import dataclass
 from tempfile import SpooledTemporaryFile
 from typing import Annotated, Any, BinaryIO, cast
 
@@ -15,7 +14,6 @@ from market.platform.http.refusals import refusals
 from market.platform.http.services import Services
 from market.platform.storage import quota
 from market.platform.storage.client import Storage, StoredBlob
-from market.platform.storage.errors import StorageError
 from market.providers.benchmarks import service as benchmarks
 
 router = APIRouter(prefix="/v1", tags=["storage"])
@@ -45,43 +43,39 @@ class BlobView(BaseModel):
 )
 async def upload_blob(request: Request, account: CurrentAccount, services: ServicesDep) -> BlobView:
     """Store the request's body. Equal bytes get an equal CID."""
-    room = await run_in_threadpool(_upload_limits, services, account.address, _announced_size(request))
-    with SpooledTemporaryFile(max_size=_IN_MEMORY) as file:
-        size = await receive_body(request, file, room.max_bytes, "Split the content over several blobs.")
-        blob = await run_in_threadpool(_store, services, account.address, cast(BinaryIO, file), size, room.quota)
+    most, upload = await run_in_threadpool(_reserve, services, account.address, request.headers.get("content-length"))
+    try:
+        with SpooledTemporaryFile(max_size=_IN_MEMORY) as file:
+            size = await receive_body(request, file, most, "Split the content over several blobs.")
+            blob = await run_in_threadpool(services.part(Storage).put, cast(BinaryIO, file), max_bytes=size)
+    except BaseException:
+        await run_in_threadpool(_refund, services, upload)
+        raise
+    await run_in_threadpool(_record, services, upload, blob)
     return BlobView(cid=blob.cid, size=blob.size)
 
 
-@dataclass(frozen=True, slots=True)
-class _Room:
-    """Upload limits of an account in bytes: of one file, and per day."""
+def _reserve(services: Services, account: str, announced: str | None) -> tuple[int, int]:
+    """Charge the upload before its body arrives, and return its maximum bytes and its id.
 
-    max_bytes: int
-    quota: int
-
-
-def _upload_limits(services: Services, account: str, announced: int) -> _Room:
-    """Return the account's limits, raised by the size of a pending benchmark answer."""
+    A pending benchmark answer raises the limits. A body of unknown size is charged as the largest one until it is here.
+    """
     settings = services.settings
-    with services.database.reading() as session:
+    with services.database.transaction() as session:
         asked = benchmarks.answer_bytes(session, account)
-        room = _Room(max(settings.max_blob_bytes, asked), settings.blob_bytes_per_day + asked)
-        quota.require_quota(session, account, min(announced, room.max_bytes), room.quota)
-    return room
+        most = max(settings.max_blob_bytes, asked)
+        size = most if announced is None else min(int(announced), most)
+        return most, quota.charge(session, account, size, settings.blob_bytes_per_day + asked)
 
 
-def _store(services: Services, account: str, file: BinaryIO, size: int, max_bytes: int) -> StoredBlob:
+def _refund(services: Services, upload: int) -> None:
     with services.database.transaction() as session:
-        upload = quota.charge(session, account, size, max_bytes)
-    try:
-        stored = services.part(Storage).put(file, max_bytes=size)
-    except StorageError:
-        with services.database.transaction() as session:
-            quota.refund(session, upload)
-        raise
+        quota.refund(session, upload)
+
+
+def _record(services: Services, upload: int, stored: StoredBlob) -> None:
     with services.database.transaction() as session:
-        quota.record_stored(session, upload, stored.cid)
-    return stored
+        quota.record_stored(session, upload, stored.cid, stored.size)
 
 
 def _announced_size(request: Request) -> int:

@@ -12,8 +12,9 @@ from fastapi import FastAPI
 from kit.api.clients import Caller, refusal, sign_in
 from kit.errors import raising
 from kit.records import Records
+from kit.waiting import wait_until
 from pydantic import RootModel
-from sqlalchemy import text, update
+from sqlalchemy import func, select, text, update
 from sqlalchemy.orm import Session
 
 from market.accounts.idempotency import IdempotentCall
@@ -171,6 +172,33 @@ def test_concurrent_uploads_respect_quota(api: httpx.Client, app: FastAPI, servi
 
     with ThreadPoolExecutor(6) as pool:
         assert sorted(pool.map(upload, range(6))) == [201, 201, 403, 403, 403, 403]
+
+
+def test_quota_counts_uploads_while_they_arrive(
+    api: httpx.Client, app: FastAPI, services: Services, database: Database
+) -> None:
+    settings = services.settings.model_copy(update={"blob_bytes_per_day": 250_000})
+    app.state.services = replace(services, settings=settings)
+    caller = sign_in(api)
+    headers = {**caller.headers, "Content-Length": "200000"}
+
+    def charged() -> int:
+        with database.reading() as session:
+            return session.scalar(select(func.coalesce(func.sum(BlobUpload.charged), 0))) or 0
+
+    def body(*, is_broken: bool) -> Iterator[bytes]:
+        yield bytes(100_000)
+        wait_until(lambda: charged() == 200_000, seconds=10)
+        refusal(api.post("/v1/blobs", content=bytes(100_000), headers=caller.headers), 403, "storage-quota-exceeded")
+        if is_broken:
+            raise BrokenPipeError
+        yield bytes(100_000)
+
+    with pytest.raises(BrokenPipeError):
+        api.post("/v1/blobs", content=body(is_broken=True), headers=headers)
+    wait_until(lambda: charged() == 0)
+    assert api.post("/v1/blobs", content=body(is_broken=False), headers=headers).status_code == 201
+    assert charged() == 200_000
 
 
 Answer = RootModel[dict[str, object]]

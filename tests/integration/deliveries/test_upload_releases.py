@@ -103,7 +103,8 @@ def test_unused_pieces_count_against_node_quota(node: Node, state: Path, world: 
     node.market.put_piece(lease, cid, 0, cid_of_file(other), other)
     assert not stored(world, cid_of_file(other))
     with world.database.transaction() as session:  # as one that was uploaded at once
-        quota.record_stored(session, quota.charge(session, node.address, state.stat().st_size, 2**40), cid)
+        size = state.stat().st_size
+        quota.record_stored(session, quota.charge(session, node.address, size, 2**40), cid, size)
     complete(node, lease, cid)
     assert _charges(world, node.address) == [PIECE_BYTES] * 2  # accepted bytes no longer count
 

@@ -126,7 +126,7 @@ def test_request_statements_and_enqueued_task_form_one_trace(
     env = environment(settings, OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url, OTEL_BSP_SCHEDULE_DELAY="100")
     port = free_port([])
     url, log = f"http://127.0.0.1:{port}", tmp_path / "api.log"
-    api = ["uvicorn", "market.app:create_app", "--factory", "--port", str(port), "--no-access-log"]
+    api = ["market.server", "--port", str(port)]
     worker = [
         "celery",
         "-A",

@@ -14,6 +14,7 @@ import pytest
 from kit.errors import raises_code
 from kit.waiting import wait_until
 
+from market.server import configuration
 from market.settings import Settings
 from zoo_compute.base.errors import DevnetError
 from zoo_compute.devnet import control, stack
@@ -214,6 +215,7 @@ def test_engine_named_by_environment_is_not_started(directory: StateDirectory, m
     assert all(set(part.needs) <= set(parts) for part in parts.values())
     assert state.settings["ZOO_REDIS_URL"] == "redis://elsewhere:6379/0"
     assert parts["api"].env["ZOO_SWEEP_INTERVAL_SECONDS"] == "7"
+    assert configuration(parts["api"].argv[3:]).port == state.ports["api"]  # the server with bounded connections
     assert "zoo_compute.devnet.adversaries.adversary" in parts["provider-1"].argv
     assert "provider-1" in parts["provider-2"].needs  # the spare joins after the dishonest provider
     assert Settings(**{name.removeprefix("ZOO_").lower(): value for name, value in state.settings.items()})
