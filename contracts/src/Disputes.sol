@@ -2,6 +2,7 @@
 pragma solidity 0.8.37;
 
 import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
+import {Blockhash} from "@openzeppelin/contracts/utils/Blockhash.sol";
 import {Math} from "@openzeppelin/contracts/utils/math/Math.sol";
 import {SafeCast} from "@openzeppelin/contracts/utils/math/SafeCast.sol";
 import {Multicall} from "@openzeppelin/contracts/utils/Multicall.sol";
@@ -69,7 +70,7 @@ contract Disputes is Verdicts, Multicall {
     function drawCommittee(bytes32 disputeId) external nonReentrant returns (address[] memory committee) {
         Dispute storage dispute = _requirePhase(disputeId, Status.Drawing);
         require(block.number > dispute.seedBlock, SeedNotReady(dispute.seedBlock));
-        bytes32 blockHash = blockhash(dispute.seedBlock);
+        bytes32 blockHash = Blockhash.blockHash(dispute.seedBlock);
         if (blockHash == 0) {
             _fixSeedBlock(dispute);
             emit DrawScheduled(disputeId, dispute.draw, dispute.seedBlock, dispute.pool);

@@ -248,8 +248,8 @@ interface IDisputes {
     /// @param step Number of the boundary at which the segment starts.
     function nameStep(bytes32 disputeId, uint16 step) external;
 
-    /// @notice Draws the committee once the hash of the seed block is known. Any account may call. After 256 blocks the
-    /// hash is unavailable, and the call sets a new seed block instead. A draw that cannot fill its seats counts as a
+    /// @notice Draws the committee once the hash of the seed block is known. Any account may call. The hash is
+    /// available for 8,191 blocks (EIP-2935). After them, the call sets a new seed block instead. A draw that cannot fill its seats counts as a
     /// missed quorum.
     /// @return committee The drawn referees; empty if no committee was drawn. A simulated call predicts them.
     function drawCommittee(bytes32 disputeId) external returns (address[] memory committee);
