@@ -386,8 +386,8 @@ class Rewards:
         return View(contract="Rewards", function="baseBound", arguments=[])
 
     @staticmethod
-    def funded() -> View[int]:
-        return View(contract="Rewards", function="funded", arguments=[])
+    def postBound() -> View[int]:
+        return View(contract="Rewards", function="postBound", arguments=[])
 
     @staticmethod
     def paidOut() -> View[int]:

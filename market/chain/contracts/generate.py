@@ -42,7 +42,7 @@ USED: Mapping[str, Sequence[str]] = {
     ),
     "Treasury": ("available", "spent", "received"),
     "Emission": ("release",),
-    "Rewards": ("postEpoch", "currentEpoch", "pendingEpoch", "minEpoch", "apyBps", "baseBound", "funded", "paidOut"),
+    "Rewards": ("postEpoch", "currentEpoch", "pendingEpoch", "minEpoch", "apyBps", "baseBound", "postBound", "paidOut"),
 }
 """Functions and views that the market uses, by contract."""
 
