@@ -75,8 +75,8 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ): "An equal value is assigned again.",
     (
         "base/Challenges.sol",
-        "if (end > unit.disputableUntil) unit.disputableUntil = end;",
-        "if (end >= unit.disputableUntil) unit.disputableUntil = end;",
+        "if (unit.disputableUntil == 0 || end < unit.disputableUntil) unit.disputableUntil = end;",
+        "if (unit.disputableUntil == 0 || end <= unit.disputableUntil) unit.disputableUntil = end;",
     ): "An equal value is assigned again.",
     (
         "ProviderStaking.sol",

@@ -67,6 +67,14 @@ contract Disputes is Verdicts, Multicall {
     }
 
     /// @inheritdoc IDisputes
+    function rejectLate(bytes32 disputeId, bytes32 windowRoot, bytes32[] calldata windowProof) external nonReentrant {
+        Dispute storage dispute = _requirePhase(disputeId, Status.Trace);
+        uint40 end = _limitDisputes(dispute.unitId, windowRoot, windowProof);
+        require(dispute.deadline - _responsePeriod > end, OpenedInTime(end));
+        _reject(disputeId, new address[](0));
+    }
+
+    /// @inheritdoc IDisputes
     function drawCommittee(bytes32 disputeId) external nonReentrant returns (address[] memory committee) {
         Dispute storage dispute = _requirePhase(disputeId, Status.Drawing);
         require(block.number > dispute.seedBlock, SeedNotReady(dispute.seedBlock));

@@ -138,7 +138,8 @@ class DisputeChain(Chain):
     def __init__(self, rpc_url: str, contracts: Mapping[str, str], wallet: Wallet, start_block: int = 0) -> None:
         super().__init__(rpc_url, contracts, wallet)
         self._start = start_block
-        self._disputes, self._omissions = map(self._contract, ("Disputes", "Omissions"))
+        names = "Disputes", "Omissions", "WorkWindows"
+        self._disputes, self._omissions, self._windows = map(self._contract, names)
 
     @cached_property
     def terms(self) -> Terms:
@@ -289,6 +290,19 @@ class DisputeChain(Chain):
         """Reveal a unit's trace; returns the mined transaction's hash. Raises ZooError."""
         digests = [from_hex(state) for state in states]
         call = self._disputes.functions.showTrace(from_hex(dispute_id), astuple(unit), from_hex(environment), digests)
+        return self._send(call, fee_percent)
+
+    def is_late(self, dispute: Dispute, window_root: str) -> bool:
+        """Return True if a dispute in phase TRACE was opened after the period of this window."""
+        with chain_errors():
+            _, _, _, committed_at, _ = self._windows.functions.windows(from_hex(window_root)).call()
+        terms = self.terms
+        return dispute.deadline - terms.response_seconds > int(committed_at) + terms.dispute_period
+
+    def reject_late(self, dispute_id: str, window_root: str, proof: list[str], fee_percent: int) -> str:
+        """Reject a late dispute; returns the mined transaction's hash. Raises ZooError."""
+        nodes = [from_hex(node) for node in proof]
+        call = self._disputes.functions.rejectLate(from_hex(dispute_id), from_hex(window_root), nodes)
         return self._send(call, fee_percent)
 
     def expire(self, dispute_id: str) -> str:

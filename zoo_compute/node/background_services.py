@@ -164,7 +164,11 @@ class BackgroundServices:
                 lambda: disputes is not None and bool(disputes.open_disputes()),
             ),
             disputes=disputes,
-            omissions=Omissions(parts.journal, parts.connection, claim, config.claim_seconds) if is_provider else None,
+            omissions=Omissions(
+                parts.journal, Traces(parts.workspace.traces), parts.connection, claim, config.claim_seconds
+            )
+            if is_provider
+            else None,
             attestation=attestation_renewal(config, parts.market, parts.wallet.address) if config.attest else None,
         )
 

@@ -240,6 +240,10 @@ class Disputes:
         )
 
     @staticmethod
+    def rejectLate(disputeId: str | bytes, windowRoot: str | bytes, windowProof: Sequence[str | bytes]) -> Call:
+        return Call(contract="Disputes", function="rejectLate", arguments=[disputeId, windowRoot, windowProof])
+
+    @staticmethod
     def nameStep(disputeId: str | bytes, step: int) -> Call:
         return Call(contract="Disputes", function="nameStep", arguments=[disputeId, step])
 

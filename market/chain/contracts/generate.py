@@ -22,6 +22,7 @@ USED: Mapping[str, Sequence[str]] = {
     "Attestations": ("attest", "isAccepted"),
     "Disputes": (
         "open",
+        "rejectLate",
         "nameStep",
         "drawCommittee",
         "submitVerdict",

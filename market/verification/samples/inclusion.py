@@ -9,6 +9,7 @@ from market.training.commitments import service as commitments
 from market.training.commitments.service import AcknowledgementSummary
 from market.verification.samples import repository
 from market.verification.windows import repository as windows_repository
+from market.verification.windows.models import Window
 from market.verification.windows.omissions import inclusion_proof
 
 
@@ -25,6 +26,13 @@ class Inclusion:
     proof: list[str]
     trace: list[str] | None
     states: dict[int, str]
+
+
+def window_of(session: Session, leaf: str) -> Window | None:
+    """Return the window of an acknowledged commitment; None before it is in one."""
+    found = commitments.acknowledged_unit(session, leaf)
+    window_id = None if found is None else found[1].window_id
+    return None if window_id is None else windows_repository.window(session, window_id)
 
 
 def inclusion(session: Session, leaf: str) -> Inclusion | None:
