@@ -16,13 +16,15 @@ import structlog
 from hypothesis import is_hypothesis_test, settings
 from kit.chain.anvil import AnvilProcess
 from kit.chain.deployed_chain import Chain, chain_settings, deploy_contracts
+from kit.chain.faulty_rpc import FaultyRpc
 from kit.engines.disks import tiny_disk  # noqa: F401  (a fixture)
 from kit.engines.watchdog import watch
 from kit.profile import PROFILE
 from sqlalchemy import Connection, create_engine, text
 
 from market.chain.contracts.codec import Deployment
-from market.platform.db.session import Database, psycopg_url
+from market.platform.db.engine import psycopg_url
+from market.platform.db.session import Database
 from market.tables import metadata
 from market.wiring import connect_features
 
@@ -160,6 +162,12 @@ def chain(anvil: AnvilProcess, deployment: Deployment, tmp_path: Path) -> Iterat
     mark = anvil.snapshot()
     yield Chain(anvil, deployment, chain_settings(anvil, deployment, tmp_path))
     anvil.revert(mark)
+
+
+@pytest.fixture
+def proxy(chain: Chain) -> Iterator[FaultyRpc]:
+    with FaultyRpc(chain.anvil.url) as proxy:
+        yield proxy
 
 
 def _execute(url: str, statement: str) -> None:

@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -33,11 +33,6 @@ def report_done(text: str, facts: Mapping[str, object], *, as_json: bool) -> Non
         print_note(text)
 
 
-def print_result(facts: Mapping[str, object], *, as_json: bool) -> None:
-    """Print facts as JSON or as a list."""
-    (print_json if as_json else print_facts)(facts)
-
-
 def print_facts(facts: Mapping[str, object]) -> None:
     """Print names and values, one per line; a list as words."""
     width = max((len(name) for name in facts), default=0)
@@ -46,12 +41,22 @@ def print_facts(facts: Mapping[str, object]) -> None:
         print(f"{name:<{width}}  {'-' if words is None else words}")
 
 
+def print_result(found: Any, show: Callable[[Any], None] = print_facts, *, as_json: bool) -> None:
+    """Print a result as JSON, or by ``show``."""
+    (print_json if as_json else show)(found)
+
+
 def in_zen(facts: Mapping[str, Any]) -> dict[str, object]:
     """Return the facts with amounts in ZEN instead of wei; ``budget_wei`` becomes ``budget``."""
     return {
         name.replace("_wei", ""): f"{format_zen(int(value))} ZEN" if "_wei" in name and value is not None else value
         for name, value in facts.items()
     }
+
+
+def zen(wei: str | int | None) -> str | None:
+    """Return an amount in ZEN without the unit, or None."""
+    return None if wei is None else format_zen(int(wei))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -69,6 +74,11 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
     for row in cells:
         table.add_row(*(Text(cell) for cell in row))  # untrusted text: no markup
     Console().print(table)
+
+
+def print_records(names: Sequence[str], records: Iterable[Mapping[str, object]]) -> None:
+    """Print these fields of records as a table."""
+    print_table(names, [[record[name] for name in names] for record in records])
 
 
 def report(error: ZooError, *, as_json: bool) -> None:
