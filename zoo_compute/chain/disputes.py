@@ -139,8 +139,7 @@ class DisputeChain(Chain):
     def __init__(self, rpc_url: str, contracts: Mapping[str, str], wallet: Wallet, start_block: int = 0) -> None:
         super().__init__(rpc_url, contracts, wallet)
         self._start = start_block
-        names = "Disputes", "Omissions", "WorkWindows"
-        self._disputes, self._omissions, self._windows = map(self._contract, names)
+        self._disputes, self._omissions = map(self._contract, ("Disputes", "Omissions"))
 
     @cached_property
     def terms(self) -> Terms:
@@ -301,8 +300,9 @@ class DisputeChain(Chain):
 
     def is_late(self, dispute: Dispute, window_root: str) -> bool:
         """Return True if a dispute in phase TRACE was opened after the period of this window."""
+        windows = self._contract("WorkWindows").functions
         with chain_errors():
-            _, _, _, committed_at, _ = self._windows.functions.windows(from_hex(window_root)).call()
+            _, _, _, committed_at, _ = windows.windows(from_hex(window_root)).call()
         terms = self.terms
         return dispute.deadline - terms.response_seconds > int(committed_at) + terms.dispute_period
 
