@@ -308,9 +308,8 @@ class DisputeChain(Chain):
 
     def reject_late(self, dispute_id: str, window_root: str, proof: list[str], fee_percent: int) -> str:
         """Reject a late dispute; returns the mined transaction's hash. Raises ZooError."""
-        nodes = [from_hex(node) for node in proof]
-        call = self._disputes.functions.rejectLate(from_hex(dispute_id), from_hex(window_root), nodes)
-        return self._send(call, fee_percent)
+        shown = [from_hex(dispute_id), from_hex(window_root), [from_hex(node) for node in proof]]
+        return self._send(self._disputes.functions.rejectLate(*shown), fee_percent)
 
     def expire(self, dispute_id: str) -> str:
         """End a missed response period; returns the mined transaction's hash. Raises ZooError."""
