@@ -69,9 +69,14 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "if (refunded >= 0) token.safeTransfer(job.payer, refunded);",
     ): "A transfer of nothing changes no balance.",
     (
+        "JobEscrow.sol",
+        "if (settleBy > job.settleBy) job.settleBy = settleBy;",
+        "if (settleBy >= job.settleBy) job.settleBy = settleBy;",
+    ): "An equal value is assigned again.",
+    (
         "base/Challenges.sol",
-        "if (end > unit.disputableUntil) unit.disputableUntil = end;",
-        "if (end >= unit.disputableUntil) unit.disputableUntil = end;",
+        "if (unit.disputableUntil == 0 || end < unit.disputableUntil) unit.disputableUntil = end;",
+        "if (unit.disputableUntil == 0 || end <= unit.disputableUntil) unit.disputableUntil = end;",
     ): "An equal value is assigned again.",
     (
         "ProviderStaking.sol",

@@ -2,6 +2,7 @@
 pragma solidity 0.8.37;
 
 import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
+import {Blockhash} from "@openzeppelin/contracts/utils/Blockhash.sol";
 import {Math} from "@openzeppelin/contracts/utils/math/Math.sol";
 import {SafeCast} from "@openzeppelin/contracts/utils/math/SafeCast.sol";
 import {Multicall} from "@openzeppelin/contracts/utils/Multicall.sol";
@@ -66,10 +67,18 @@ contract Disputes is Verdicts, Multicall {
     }
 
     /// @inheritdoc IDisputes
+    function rejectLate(bytes32 disputeId, bytes32 windowRoot, bytes32[] calldata windowProof) external nonReentrant {
+        Dispute storage dispute = _requirePhase(disputeId, Status.Trace);
+        uint40 end = _limitDisputes(dispute.unitId, windowRoot, windowProof);
+        require(dispute.deadline - _responsePeriod > end, OpenedInTime(end));
+        _reject(disputeId, new address[](0));
+    }
+
+    /// @inheritdoc IDisputes
     function drawCommittee(bytes32 disputeId) external nonReentrant returns (address[] memory committee) {
         Dispute storage dispute = _requirePhase(disputeId, Status.Drawing);
         require(block.number > dispute.seedBlock, SeedNotReady(dispute.seedBlock));
-        bytes32 blockHash = blockhash(dispute.seedBlock);
+        bytes32 blockHash = Blockhash.blockHash(dispute.seedBlock);
         if (blockHash == 0) {
             _fixSeedBlock(dispute);
             emit DrawScheduled(disputeId, dispute.draw, dispute.seedBlock, dispute.pool);

@@ -263,6 +263,8 @@ contract JobEscrow is JobIntake {
             token.safeTransfer(job.payer, net + fee);
         } else {
             job.state = State.Open;
+            uint40 settleBy = (block.timestamp + cancelDelay).toUint40();
+            if (settleBy > job.settleBy) job.settleBy = settleBy;
             job.escrowed += (net + fee).toUint96();
         }
     }

@@ -22,6 +22,8 @@ contract Rewards is IRewards, AccessControlDefaultAdminRules, ReentrancyGuardTra
     uint16 public constant MIN_APY_BPS = 1_500;
     /// @notice Highest yearly rate, in basis points.
     uint16 public constant MAX_APY_BPS = 2_500;
+    /// @notice Share of the funds not posted yet that an epoch can post, in basis points.
+    uint16 public constant POST_SHARE_BPS = 1_000;
     /// @notice Maximum of `minEpoch` and `claimDelay`, in seconds.
     uint256 public constant MAX_DELAY = 30 days;
     uint256 private constant BPS = 10_000;
@@ -91,9 +93,11 @@ contract Rewards is IRewards, AccessControlDefaultAdminRules, ReentrancyGuardTra
         require(block.timestamp >= current.postedAt + minEpoch, TooEarly(current.postedAt + minEpoch));
         uint256 bound = baseBound();
         require(baseTotal <= bound, BaseAboveBound(baseTotal, bound));
-        uint256 total = uint256(current.total) + baseTotal + bandwidthTotal + verifierTotal;
-        require(total <= funded(), Unfunded(total, funded()));
+        uint256 sum = uint256(baseTotal) + bandwidthTotal + verifierTotal;
+        bound = postBound();
+        require(sum <= bound, PostAboveBound(sum, bound));
 
+        uint256 total = current.total + sum;
         _previous = current;
         _last = Epoch(root, SafeCast.toUint128(total), SafeCast.toUint40(block.timestamp), ++_epochs);
         emit EpochPosted(_epochs, root, baseTotal, bandwidthTotal, verifierTotal, _claimableAt(_last));
@@ -135,6 +139,11 @@ contract Rewards is IRewards, AccessControlDefaultAdminRules, ReentrancyGuardTra
     function baseBound() public view returns (uint256) {
         uint256 elapsed = block.timestamp - currentEpoch().postedAt;
         return token.balanceOf(staking) * apyBps * elapsed / (YEAR * BPS);
+    }
+
+    /// @inheritdoc IRewards
+    function postBound() public view returns (uint256) {
+        return (funded() - currentEpoch().total) * POST_SHARE_BPS / BPS;
     }
 
     /// @inheritdoc IRewards

@@ -4,6 +4,7 @@ pragma solidity 0.8.37;
 import {
     AccessControlDefaultAdminRules
 } from "@openzeppelin/contracts/access/extensions/AccessControlDefaultAdminRules.sol";
+import {Blockhash} from "@openzeppelin/contracts/utils/Blockhash.sol";
 import {MerkleProof} from "@openzeppelin/contracts/utils/cryptography/MerkleProof.sol";
 import {SafeCast} from "@openzeppelin/contracts/utils/math/SafeCast.sol";
 import {IWorkWindows} from "./interfaces/IWorkWindows.sol";
@@ -35,7 +36,7 @@ contract WorkWindows is IWorkWindows, AccessControlDefaultAdminRules {
     /// @param parameter Argument that is invalid.
     error InvalidParameter(string parameter);
 
-    /// @param delay Blocks until the seed block, 1 to 200. A block's hash is available for 256 blocks.
+    /// @param delay Blocks until the seed block, 1 to 200.
     /// @param adminDelay Seconds between proposing and accepting a new admin.
     /// @param admin First holder of DEFAULT_ADMIN_ROLE.
     /// @param operator First holder of OPERATOR_ROLE.
@@ -62,7 +63,7 @@ contract WorkWindows is IWorkWindows, AccessControlDefaultAdminRules {
         Commitment memory commitment = _requireCommitted(root);
         require(_seeds[root] == 0, SeedKnown(root));
         require(block.number > commitment.seedBlock, SeedNotReady(commitment.seedBlock));
-        bytes32 blockHash = blockhash(commitment.seedBlock);
+        bytes32 blockHash = Blockhash.blockHash(commitment.seedBlock);
         if (blockHash == 0) {
             uint64 later = _nextSeedBlock();
             _commitments[root].seedBlock = later;

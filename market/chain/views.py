@@ -55,14 +55,15 @@ class TreasuryState:
 class RewardsState:
     """Rewards contract at one block. Times in Unix seconds.
 
-    ``total_wei`` (posted) and ``funded_wei`` (received) are cumulative. ``root`` is the current one.
+    ``total_wei`` (posted) is cumulative. ``post_bound_wei`` bounds all rewards of the next post. ``root`` is the
+    current one.
     """
 
     root: str
     total_wei: int
     next_post_at: int
     is_pending: bool
-    funded_wei: int
+    post_bound_wei: int
     base_bound_wei: int
     apy_bps: int
     time: int
@@ -152,15 +153,15 @@ class ChainViews:
         """Return the bounds of the next epoch of rewards at the latest block."""
         head = self.client.head()
         current, pending = self._view(Rewards.currentEpoch(), head.hash), self._view(Rewards.pendingEpoch(), head.hash)
-        numbers: list[View[int]] = [Rewards.minEpoch(), Rewards.funded(), Rewards.baseBound(), Rewards.apyBps()]
-        least, funded, bound, apy_bps = self.many(numbers, head.hash)
+        numbers: list[View[int]] = [Rewards.minEpoch(), Rewards.postBound(), Rewards.baseBound(), Rewards.apyBps()]
+        least, post_bound, base_bound, apy_bps = self.many(numbers, head.hash)
         return RewardsState(
             root=str(current["root"]),
             total_wei=current["total"],
             next_post_at=current["postedAt"] + least,
             is_pending=pending["epoch"]["number"] != 0,
-            funded_wei=funded,
-            base_bound_wei=bound,
+            post_bound_wei=post_bound,
+            base_bound_wei=base_bound,
             apy_bps=apy_bps,
             time=head.timestamp,
         )

@@ -116,7 +116,7 @@ class NetworkParameters:
     """All parameters of one network. Amounts in wei, rates in basis points.
 
     - ``replay_pay_bps``: a verifier's pay for a replay, of the segment's share of the unit's gross price.
-    - ``replay_budget_bps``: bound of all replay pay in one post of rewards, of the remaining funds.
+    - ``replay_budget_bps``: bound of all replay pay in one post of rewards, of what the post may pay.
     - ``rebenchmark_mean_seconds``: mean of the random time from a passed benchmark to the next one.
     - ``rebenchmark_within_seconds``: deadline to pass it.
     - ``benchmark_pause_seconds``: pause after a wrong answer, or after none once the challenge was revealed.

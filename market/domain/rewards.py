@@ -56,7 +56,7 @@ def epoch_rewards(
     Args:
         base_bound: bound of all base rewards in wei, from the contract's bound on the yearly rate.
         replay_bound: bound of all replay rewards in wei. Without it, self-dealing at a high price takes the budget.
-        budget: bound of everything in wei: the contract's funds that are not promised yet.
+        budget: bound of everything in wei: the share of its unposted funds that the contract allows in one post.
     """
     full = [
         Reward(

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from kit.chain.deployed_chain import BOND, FUNDS, OPERATOR, OTHER, PAYER, PROVIDER, Chain
+from kit.chain.deployed_chain import BOND, FUNDS, OPERATOR, OTHER, PAYER, PROVIDER, Chain, deploy_contracts
 
 from market.chain.contracts.bindings import JobEscrow
 from market.chain.contracts.codec import Deployment, encode_call
-from market.chain.contracts.deploy import INITIAL_SUPPLY_WEI, main
+from market.chain.contracts.deploy import _BLOCK_HISTORY, INITIAL_SUPPLY_WEI, DeploymentFailed, main
 from market.chain.rpc.client import ChainClient
 from market.chain.views import ChainViews, JobState
 from market.domain.network import DEVNET, MIN_FRAUD_PENALTY_BPS, ZEN
@@ -48,6 +48,12 @@ def test_penalty_table_matches_network_and_order_minimum(chain: Chain) -> None:
     assert read("LEAST_CHEAT_PENALTY_BPS") == MIN_FRAUD_PENALTY_BPS
     for tier in DEVNET.tiers:
         assert read("leastCheatPenalty", tier.id) == tier.min_fraud_penalty_wei
+
+
+def test_chain_without_block_history_is_refused(chain: Chain) -> None:
+    chain.anvil.rpc("anvil_setCode", _BLOCK_HISTORY, "0x")
+    with pytest.raises(DeploymentFailed, match="EIP-2935"):
+        deploy_contracts(chain.anvil)
 
 
 def test_repeated_deployment_does_nothing(

@@ -298,6 +298,19 @@ class DisputeChain(Chain):
         call = self._disputes.functions.showTrace(from_hex(dispute_id), astuple(unit), from_hex(environment), digests)
         return self._send(call, fee_percent)
 
+    def is_late(self, dispute: Dispute, window_root: str) -> bool:
+        """Return True if a dispute in phase TRACE was opened after the period of this window."""
+        windows = self._contract("WorkWindows").functions
+        with chain_errors():
+            _, _, _, committed_at, _ = windows.windows(from_hex(window_root)).call()
+        terms = self.terms
+        return dispute.deadline - terms.response_seconds > int(committed_at) + terms.dispute_period
+
+    def reject_late(self, dispute_id: str, window_root: str, proof: list[str], fee_percent: int) -> str:
+        """Reject a late dispute; returns the mined transaction's hash. Raises ZooError."""
+        shown = [from_hex(dispute_id), from_hex(window_root), [from_hex(node) for node in proof]]
+        return self._send(self._disputes.functions.rejectLate(*shown), fee_percent)
+
     def expire(self, dispute_id: str) -> str:
         """End a missed response period; returns the mined transaction's hash. Raises ZooError."""
         return self._send(self._disputes.functions.expire(from_hex(dispute_id)))

@@ -272,7 +272,8 @@ def omissions(
     A running node claims by itself.
     """
     from zoo_compute.chain.omissions import OmissionChain
-    from zoo_compute.node.disk.state_directory import ACKNOWLEDGEMENTS
+    from zoo_compute.node.disk.state_directory import ACKNOWLEDGEMENTS, TRACES
+    from zoo_compute.node.disk.traces import Traces
     from zoo_compute.node.disputes.omissions import Omissions
     from zoo_compute.node.work.acknowledgements import Journal
 
@@ -281,6 +282,7 @@ def omissions(
         wallet, network = client.signing_wallet("this command"), client.network()
         watched = Omissions(
             Journal(state_dir / ACKNOWLEDGEMENTS),
+            Traces(state_dir / TRACES),
             client.connection,
             lambda: OmissionChain(network.rpc_url, network.contracts, wallet),
         )

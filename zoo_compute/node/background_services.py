@@ -152,7 +152,8 @@ class BackgroundServices:
         if config.role == "provider":
             self.disputes = self._disputes(network)
             claim = parts.omission_chain(network)
-            omissions = Omissions(parts.journal, parts.connection, claim, config.claim_seconds)
+            traces = Traces(parts.workspace.traces)
+            omissions = Omissions(parts.journal, traces, parts.connection, claim, config.claim_seconds)
             tasks |= {"disputes": self.disputes.watch, "omitted commitments": omissions.watch}
         finished = FinishedJobs(
             parts.workspace,

@@ -2,6 +2,7 @@
 pragma solidity 0.8.37;
 
 import {ECDSA} from "@openzeppelin/contracts/utils/cryptography/ECDSA.sol";
+import {MerkleProof} from "@openzeppelin/contracts/utils/cryptography/MerkleProof.sol";
 import {SafeCast} from "@openzeppelin/contracts/utils/math/SafeCast.sol";
 import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
 import {DisputeMessages} from "../DisputeMessages.sol";
@@ -66,11 +67,13 @@ abstract contract Challenges is IDisputes, ReentrancyGuardTransient {
         require(order.hash() == unit.jobId, WrongOrder(unit.jobId));
         uint16 segments = order.segments;
         require(segments > 0 && segments <= MAX_SEGMENTS, InvalidSegments(segments));
-        require(windows.includes(windowRoot, unit, windowProof), NotInWindow(windowRoot));
         _requireSigned(unit, commitmentSignature);
 
         bytes32 unitId = unit.leaf();
-        _countDispute(unitId, windowRoot);
+        _requireNotConvicted(unitId);
+        uint40 end = _limitDisputes(unitId, windowRoot, windowProof);
+        require(block.timestamp <= end, DisputePeriodOver(end));
+        ++_units[unitId].open;
         disputeId = disputeIdOf(unitId, msg.sender);
         Dispute storage dispute = _disputes[disputeId];
         require(dispute.status == Status.None, DisputeExists(disputeId));
@@ -140,20 +143,23 @@ abstract contract Challenges is IDisputes, ReentrancyGuardTransient {
         require(!_units[unitId].convicted, UnitConvicted(unitId));
     }
 
+    /// @dev Stores and returns the last second at which the unit can be disputed. The earliest known window of the unit
+    /// counts. A period that began again with each window would let the operator have old units disputed.
+    function _limitDisputes(bytes32 unitId, bytes32 windowRoot, bytes32[] calldata windowProof)
+        internal
+        returns (uint40 end)
+    {
+        end = windows.windows(windowRoot).committedAt + _disputePeriod;
+        require(MerkleProof.verifyCalldata(windowProof, windowRoot, unitId), NotInWindow(windowRoot));
+        Unit storage unit = _units[unitId];
+        if (unit.disputableUntil == 0 || end < unit.disputableUntil) unit.disputableUntil = end;
+        else end = unit.disputableUntil;
+    }
+
     function _selectSegment(bytes32 disputeId, uint16 step) private {
         _disputes[disputeId].step = step;
         emit StepNamed(disputeId, step);
         _decide(disputeId);
-    }
-
-    /// @dev Counts a new dispute of the unit. A unit in two windows can be disputed in the dispute period of either.
-    function _countDispute(bytes32 unitId, bytes32 windowRoot) private {
-        _requireNotConvicted(unitId);
-        uint40 end = windows.windows(windowRoot).committedAt + _disputePeriod;
-        require(block.timestamp <= end, DisputePeriodOver(end));
-        Unit storage unit = _units[unitId];
-        ++unit.open;
-        if (end > unit.disputableUntil) unit.disputableUntil = end;
     }
 
     function _requireSigned(UnitCommitment calldata unit, bytes calldata signature) private view {

@@ -132,7 +132,8 @@ interface IDisputes {
     }
 
     /// @param open Number of disputes that have not ended.
-    /// @param disputableUntil Last second at which the unit can be disputed, in Unix time.
+    /// @param disputableUntil Last second at which the unit can be disputed, in Unix time. The earliest window that a
+    /// call has shown counts.
     /// @param unpaid Whether the payout goes to the payer, after an upheld or inconclusive dispute.
     /// @param convicted Whether a dispute over the unit was upheld. // prose: ok
     struct Unit {
@@ -176,6 +177,8 @@ interface IDisputes {
     error NotInWindow(bytes32 windowRoot);
     /// @notice The dispute period of the unit ended at `end`.
     error DisputePeriodOver(uint256 end);
+    /// @notice The dispute was opened by `end`, within the dispute period.
+    error OpenedInTime(uint256 end);
     /// @notice The signature is not the provider's signature of this commitment.
     error InvalidCommitmentSignature();
     /// @notice The caller has already disputed this unit.
@@ -243,13 +246,20 @@ interface IDisputes {
         bytes32[] calldata states
     ) external;
 
+    /// @notice Rejects a dispute that was opened after the dispute period of an earlier window of the unit. Allowed until
+    /// the trace is revealed or its deadline passes. No later window makes the unit disputable again. Any account may
+    /// call. A provider that keeps this proof needs no trace of an old unit.
+    /// @param windowRoot Root of the earlier window.
+    /// @param windowProof Merkle proof of the unit in that window.
+    function rejectLate(bytes32 disputeId, bytes32 windowRoot, bytes32[] calldata windowProof) external;
+
     /// @notice Selects the first segment with a wrong end state, or segment 0 if the unit's start state is wrong. Only
     /// the challenger, which loses if it selects none in time.
     /// @param step Number of the boundary at which the segment starts.
     function nameStep(bytes32 disputeId, uint16 step) external;
 
-    /// @notice Draws the committee once the hash of the seed block is known. Any account may call. After 256 blocks the
-    /// hash is unavailable, and the call sets a new seed block instead. A draw that cannot fill its seats counts as a
+    /// @notice Draws the committee once the hash of the seed block is known. Any account may call. The hash is
+    /// available for 8,191 blocks (EIP-2935). After them, the call sets a new seed block instead. A draw that cannot fill its seats counts as a
     /// missed quorum.
     /// @return committee The drawn referees; empty if no committee was drawn. A simulated call predicts them.
     function drawCommittee(bytes32 disputeId) external returns (address[] memory committee);

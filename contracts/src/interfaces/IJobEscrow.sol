@@ -237,7 +237,8 @@ interface IJobEscrow {
 
     /// @notice Voids a batch during its challenge period and restores its jobs. Refunded jobs stay refunded. Only
     /// GUARDIAN_ROLE. The outer rounds of a job can be settled again only if its later batches were vetoed first.
-    /// Otherwise its pay and its units return and can be settled with later rounds.
+    /// Otherwise its pay and its units return and can be settled with later rounds. At least `cancelDelay` seconds
+    /// remain to settle a restored job. So a veto near `settleBy` does not refund verified work.
     /// @param batchId Number of the batch.
     /// @param claims As given to `settle`.
     /// @param units As given to `settle`.

@@ -7,9 +7,10 @@ pragma solidity 0.8.37;
 /// that skips epochs claims everything with its last leaf, and no proof pays twice. Amounts in wei of ZEN, times in
 /// Unix seconds.
 ///
-/// Three bounds limit the rewarder:
+/// Four bounds limit the rewarder:
 ///
 /// - The base reward of an epoch is at most the yearly rate on all staked ZEN, for the time since the previous epoch.
+/// - All rewards of an epoch are at most a tenth of the funds that are not posted yet. The rest stays for later epochs.
 /// - The sum of all posted rewards is at most all ZEN that ever arrived here, by emission or gift.
 /// - The sum of all payouts is at most the sum of all posted rewards.
 ///
@@ -53,8 +54,8 @@ interface IRewards {
     error TooEarly(uint256 notBefore);
     /// @notice The base reward exceeds the bound given by stakes, rate and time.
     error BaseAboveBound(uint256 baseTotal, uint256 bound);
-    /// @notice The posted total exceeds all ZEN that ever arrived.
-    error Unfunded(uint256 total, uint256 funded);
+    /// @notice The epoch's rewards exceed the share of the unposted funds that one epoch can post.
+    error PostAboveBound(uint256 sum, uint256 bound);
     /// @notice No epoch is pending.
     error NothingPending();
     /// @notice The proof does not lead from this account and amount to the root in force.
@@ -94,6 +95,9 @@ interface IRewards {
 
     /// @notice Returns the maximum base reward of an epoch posted now, in wei.
     function baseBound() external view returns (uint256);
+
+    /// @notice Returns the maximum sum of all rewards of an epoch posted now, in wei.
+    function postBound() external view returns (uint256);
 
     /// @notice Returns all wei that ever arrived here.
     function funded() external view returns (uint256);

@@ -46,7 +46,8 @@ interface IWorkWindows {
     function commitWindow(bytes32 root, uint32 leafCount) external returns (uint256 id);
 
     /// @notice Records the seed `keccak256(abi.encode(blockhash(seedBlock), id, root))`, once. Any account may call.
-    /// After 256 blocks the hash is unavailable, and the call sets a new seed block instead.
+    /// The hash is available for 8,191 blocks (EIP-2935). After them, the call sets a new seed block instead. On a chain
+    /// without that history, 256 blocks apply.
     function latchSeed(bytes32 root) external;
 
     /// @notice Returns the window with this root. Reverts with UnknownWindow if it does not exist.

@@ -47,7 +47,7 @@ contract DustTest is RewardNetwork, Settlements {
 
     /// @dev Rewards that grow by one wei. One account claims after each epoch, the other once at the end.
     function test_manyTinyRewardClaims_equalOne() public {
-        token.transfer(address(rewards), 60);
+        token.transfer(address(rewards), 600);
         bytes32[] memory leaves = new bytes32[](2);
         for (uint256 i = 1; i <= 30; ++i) {
             (leaves[0], leaves[1]) = (_leaf(ALICE, i), _leaf(BOB, i));
@@ -58,7 +58,7 @@ contract DustTest is RewardNetwork, Settlements {
         }
         rewards.claim(BOB, 30, Tree.proof(leaves, 1));
         vm.assertEq(token.balanceOf(ALICE), token.balanceOf(BOB));
-        vm.assertEq(token.balanceOf(address(rewards)), 0);
+        vm.assertEq(token.balanceOf(address(rewards)), 600 - 60);
     }
 
     /// @dev Repeated slashes down to the last wei never take more than the balance and never block the rest.

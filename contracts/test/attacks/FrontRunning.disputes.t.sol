@@ -157,6 +157,15 @@ contract FrontRunningDisputesTest is DisputeFixture, FrontRunningCheck {
         _assertSameForAnySender(address(disputes), challenger, abi.encodeCall(disputes.dismiss, (id)));
     }
 
+    function test_rejectLate_resistsFrontRunning() public {
+        (bytes32 first, bytes32[] memory proof) = (windowRoot, windowProof);
+        vm.warp(block.timestamp + DISPUTE_PERIOD + 1);
+        _commitWindow("a third unit");
+        id = _open();
+        bytes memory call = abi.encodeCall(disputes.rejectLate, (id, first, proof));
+        _assertSameForAnySender(address(disputes), provider, call);
+    }
+
     function test_withdraw_resistsFrontRunning() public {
         id = _open();
         vm.warp(block.timestamp + RESPONSE_PERIOD + 1);

@@ -2,6 +2,7 @@
 pragma solidity 0.8.37;
 
 import {IDisputes} from "../../src/interfaces/IDisputes.sol";
+import {BlockHistory} from "../base/BlockHistory.sol";
 import {DisputeFixture} from "../base/DisputeFixture.sol";
 
 /// @notice Committee draws: eligible referees, seed block and failed draws.
@@ -50,16 +51,20 @@ contract DisputesDrawTest is DisputeFixture {
         }
     }
 
-    function test_draw_worksInLastBlockWithHash() public {
+    /// @dev A draw after 256 blocks still selects by the hash of the announced block.
+    function test_draw_keepsCommittee_whenCalledLate() public {
         bytes32 id = _openAndSelect(2);
-        vm.roll(disputes.disputes(id).seedBlock + 256);
-        disputes.drawCommittee(id);
-        _assertStatus(id, IDisputes.Status.Judging);
+        uint256 seedBlock = disputes.disputes(id).seedBlock;
+        BlockHistory.store(seedBlock, keccak256("seed block"));
+        vm.roll(seedBlock + BlockHistory.REACH);
+        address[] memory committee = disputes.drawCommittee(id);
+        vm.assertEq(abi.encode(committee), abi.encode(_expectedDraw(keccak256("seed block"), id, 0)));
     }
 
     function test_draw_isRescheduled_whenHashUnavailable() public {
         bytes32 id = _openAndSelect(2);
-        vm.roll(disputes.disputes(id).seedBlock + 257);
+        BlockHistory.store(disputes.disputes(id).seedBlock, keccak256("seed block"));
+        vm.roll(disputes.disputes(id).seedBlock + BlockHistory.REACH + 1);
         vm.expectEmit(address(disputes));
         emit IDisputes.DrawScheduled(id, 0, block.number + 2, REFEREES);
         disputes.drawCommittee(id);

@@ -96,17 +96,65 @@ contract DisputesOpenTest is DisputeFixture {
         _open();
     }
 
-    function test_unitInTwoWindows_isDisputableInEither() public {
-        bytes32 first = windowRoot;
-        bytes32[] memory proof = windowProof;
+    function test_unitInTwoWindows_usesEarlierPeriod() public {
+        uint256 end = block.timestamp + DISPUTE_PERIOD;
+        (bytes32 first, bytes32[] memory proof) = (windowRoot, windowProof);
         vm.warp(block.timestamp + 1 days);
         _commitWindow("a third unit");
-        uint256 end = block.timestamp + DISPUTE_PERIOD;
+        (bytes32 second, bytes32[] memory secondProof) = (windowRoot, windowProof);
         _open();
-        (windowRoot, windowProof) = (first, proof);
         _fund(thirdParty);
-        _openAs(thirdParty); // the earlier window does not shorten the period
+        (windowRoot, windowProof) = (first, proof);
+        _openAs(thirdParty);
         vm.assertEq(disputes.units(_unitId()).disputableUntil, end);
+        vm.warp(end + 1);
+        (windowRoot, windowProof) = (second, secondProof);
+        _fund(_other(0));
+        vm.expectRevert(abi.encodeWithSelector(IDisputes.DisputePeriodOver.selector, end));
+        _openAs(_other(0));
+    }
+
+    /// @dev The operator commits an old leaf again, after the provider deleted the trace.
+    function test_rejectLate_endsDisputesOfOldUnit() public {
+        uint256 end = block.timestamp + DISPUTE_PERIOD;
+        (bytes32 first, bytes32[] memory proof) = (windowRoot, windowProof);
+        vm.warp(block.timestamp + 365 days);
+        vm.expectRevert(abi.encodeWithSelector(IDisputes.DisputePeriodOver.selector, end));
+        _open();
+        _commitWindow("a third unit");
+        bytes32 id = _open();
+        vm.prank(thirdParty);
+        disputes.rejectLate(id, first, proof);
+        _assertStatus(id, IDisputes.Status.ChallengerLost);
+        vm.assertEq(disputes.credits(provider), COST);
+        vm.assertEq(staking.atRisk(provider), STAKE);
+        _assertConserved();
+        _fund(_other(0));
+        vm.expectRevert(abi.encodeWithSelector(IDisputes.DisputePeriodOver.selector, end));
+        _openAs(_other(0));
+    }
+
+    function test_rejectLate_revertsForDisputeInPeriod() public {
+        uint256 end = block.timestamp + DISPUTE_PERIOD;
+        vm.warp(end);
+        bytes32 id = _open();
+        vm.warp(end + 1);
+        vm.expectRevert(abi.encodeWithSelector(IDisputes.OpenedInTime.selector, end));
+        disputes.rejectLate(id, windowRoot, windowProof);
+    }
+
+    function test_rejectLate_revertsForOtherProofOrPhase() public {
+        (bytes32 first, bytes32[] memory proof) = (windowRoot, windowProof);
+        vm.warp(block.timestamp + 365 days);
+        _commitWindow("a third unit");
+        bytes32 id = _open();
+        vm.expectRevert(abi.encodeWithSelector(IDisputes.NotInWindow.selector, first));
+        disputes.rejectLate(id, first, new bytes32[](1));
+        vm.expectRevert(abi.encodeWithSelector(IWorkWindows.UnknownWindow.selector, bytes32("none")));
+        disputes.rejectLate(id, "none", proof);
+        _revealTrace(id);
+        vm.expectRevert(abi.encodeWithSelector(IDisputes.WrongStatus.selector, id, IDisputes.Status.Step));
+        disputes.rejectLate(id, first, proof);
     }
 
     function test_challenger_disputesUnitOnce() public {

@@ -4,6 +4,7 @@ pragma solidity 0.8.37;
 import {IWorkWindows} from "../../src/interfaces/IWorkWindows.sol";
 import {UnitCommitment} from "../../src/Messages.sol";
 import {WorkWindows} from "../../src/WorkWindows.sol";
+import {BlockHistory} from "../base/BlockHistory.sol";
 import {Network} from "../base/Network.sol";
 
 contract WorkWindowsTest is Network {
@@ -71,16 +72,22 @@ contract WorkWindowsTest is Network {
         windows.latchSeed("root");
     }
 
-    function test_latchSeed_worksInLastBlockWithHash() public {
+    /// @dev After 256 blocks the seed is still the one of the block that was announced.
+    function test_latchSeed_keepsSeed_whenLatchedLate() public {
         _commit("root", 1);
-        vm.roll(windows.windows("root").seedBlock + 256);
+        uint256 seedBlock = windows.windows("root").seedBlock;
+        BlockHistory.store(seedBlock, keccak256("seed block"));
+        vm.roll(seedBlock + BlockHistory.REACH);
         windows.latchSeed("root");
-        vm.assertTrue(windows.windows("root").seed != 0);
+        bytes32 seed = keccak256(abi.encode(keccak256("seed block"), uint256(0), bytes32("root")));
+        vm.assertEq(windows.windows("root").seed, seed);
+        vm.assertEq(windows.windows("root").seedBlock, seedBlock);
     }
 
     function test_latchSeed_reschedules_whenHashUnavailable() public {
         _commit("root", 1);
-        vm.roll(windows.windows("root").seedBlock + 257);
+        BlockHistory.store(windows.windows("root").seedBlock, keccak256("seed block"));
+        vm.roll(windows.windows("root").seedBlock + BlockHistory.REACH + 1);
         uint256 later = block.number + SEED_DELAY;
         vm.expectEmit(address(windows));
         emit IWorkWindows.SeedRescheduled(0, "root", later);

@@ -68,13 +68,29 @@ contract JobEscrowVetoTest is Settlements {
         escrow.refund(jobId);
     }
 
-    function test_veto_reopensSettledJobForRefund() public {
+    /// @dev A veto after `settleBy` leaves time to pay verified units before a refund can take their pay.
+    function test_veto_leavesTimeToSettleAgain_beforeRefund() public {
+        vm.prank(payer);
+        escrow.cancel(jobId);
         vm.warp(escrow.jobs(jobId).settleBy);
         Bill memory bill = _post(_billFor(_line(jobId, 0, 1, true), 3, 1));
         vm.warp(block.timestamp + 1);
         _veto(bill);
+        uint256 settleBy = block.timestamp + escrow.cancelDelay();
+        vm.assertEq(escrow.jobs(jobId).settleBy, settleBy);
+        vm.warp(settleBy);
+        vm.expectRevert(abi.encodeWithSelector(IJobEscrow.RefundTooEarly.selector, settleBy));
+        escrow.refund(jobId);
+        _veto(_post(_billFor(_line(jobId, 0, 1, true), 3, 1)));
+        vm.warp(escrow.jobs(jobId).settleBy + 1);
         escrow.refund(jobId);
         vm.assertEq(token.balanceOf(payer), 1_000_000 ether);
+    }
+
+    function test_veto_neverShortensTimeToSettle() public {
+        uint256 settleBy = escrow.jobs(jobId).settleBy;
+        _veto(_post(_billFor(_line(jobId, 0, 1, true), 3, 1)));
+        vm.assertEq(escrow.jobs(jobId).settleBy, settleBy);
     }
 
     function test_veto_revertsAllLinesOfBatch() public {

@@ -240,6 +240,10 @@ class Disputes:
         )
 
     @staticmethod
+    def rejectLate(disputeId: str | bytes, windowRoot: str | bytes, windowProof: Sequence[str | bytes]) -> Call:
+        return Call(contract="Disputes", function="rejectLate", arguments=[disputeId, windowRoot, windowProof])
+
+    @staticmethod
     def nameStep(disputeId: str | bytes, step: int) -> Call:
         return Call(contract="Disputes", function="nameStep", arguments=[disputeId, step])
 
@@ -386,8 +390,8 @@ class Rewards:
         return View(contract="Rewards", function="baseBound", arguments=[])
 
     @staticmethod
-    def funded() -> View[int]:
-        return View(contract="Rewards", function="funded", arguments=[])
+    def postBound() -> View[int]:
+        return View(contract="Rewards", function="postBound", arguments=[])
 
     @staticmethod
     def paidOut() -> View[int]:

@@ -29,6 +29,7 @@ ADMIN_DELAY_SECONDS = 2 * 86_400  # between proposing and accepting a new admin
 _ANY_ACCOUNT = "0x" + "00" * 20  # as executor of the timelock: any account may execute due operations
 _MAX_FEE_WEI = 500 * 10**9
 _RECEIPT_DEADLINE_SECONDS = 300.0
+_BLOCK_HISTORY = "0x0000F90827F1C53a10cb7A02335B175320002935"  # EIP-2935
 
 
 class DeploymentFailed(Exception):
@@ -65,10 +66,13 @@ def deploy(
     operator's bond for acknowledgements, in wei.
 
     Raises:
-        DeploymentFailed: a transaction reverted or was not mined.
+        DeploymentFailed: the chain has no history of block hashes, or a transaction reverted or was not mined.
         ChainError: the node refused or is unreachable.
     """
     client.check_chain()
+    if not client.code(_BLOCK_HISTORY):
+        # Seeds are requested at finality, which can be later than the 256 blocks that BLOCKHASH serves.
+        raise DeploymentFailed("the chain has no history of block hashes (EIP-2935). Choose a chain with it.")
     transactions = _Transactions(client, deployer_key)
     start_block = client.head().number + 1
     contracts = transactions.next_addresses(CONTRACTS)

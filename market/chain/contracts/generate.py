@@ -22,6 +22,7 @@ USED: Mapping[str, Sequence[str]] = {
     "Attestations": ("attest", "isAccepted"),
     "Disputes": (
         "open",
+        "rejectLate",
         "nameStep",
         "drawCommittee",
         "submitVerdict",
@@ -42,7 +43,7 @@ USED: Mapping[str, Sequence[str]] = {
     ),
     "Treasury": ("available", "spent", "received"),
     "Emission": ("release",),
-    "Rewards": ("postEpoch", "currentEpoch", "pendingEpoch", "minEpoch", "apyBps", "baseBound", "funded", "paidOut"),
+    "Rewards": ("postEpoch", "currentEpoch", "pendingEpoch", "minEpoch", "apyBps", "baseBound", "postBound", "paidOut"),
 }
 """Functions and views that the market uses, by contract."""
 

@@ -119,13 +119,12 @@ def _extends_root_in_force(span: _Span, state: RewardsState) -> bool:
 
 def _build(session: Session, network: NetworkParameters, span: _Span, state: RewardsState) -> None:
     terms = Terms(state.apy_bps, network.bandwidth_wei_per_gib, network.replay_pay_bps)
-    budget = state.funded_wei - state.total_wei
     rewards = epoch_rewards(
         providers.reward_work(session, span.first, span.last),
         terms,
         base_bound=state.base_bound_wei,
-        replay_bound=budget * network.replay_budget_bps // BPS,
-        budget=budget,
+        replay_bound=state.post_bound_wei * network.replay_budget_bps // BPS,
+        budget=state.post_bound_wei,
     )
     if not rewards:
         return

@@ -24,6 +24,8 @@ from market.platform.db.base import utc_now
 from market.platform.db.session import Database
 from market.verification.disputes import repository as disputes_repository
 from market.verification.disputes.models import Verdict
+from market.verification.samples.inclusion import window_of
+from market.verification.windows.omissions import inclusion_proof
 
 PARTIAL_BALLOT_DIVISOR = 4
 """In the last quarter of a committee's period, also signatures below the quorum are sent: signers stay listed."""
@@ -60,8 +62,8 @@ def queue_due_calls(database: Database, network: NetworkParameters, chain: Chain
         keys = [key for _, key in open_ids] + [key for key, _ in held]
         units = chain.many([Disputes.units(key) for key in keys], head.hash)
         with database.transaction() as session:
-            for (dispute_id, _), state, unit in zip(open_ids, disputes, units, strict=False):
-                _advance(session, network, dispute_id, state, unit, head)
+            for (dispute_id, unit_key), state, unit in zip(open_ids, disputes, units, strict=False):
+                _advance(session, network, dispute_id, unit_key, state, unit, head)
             holds = dict(held)
             contested = {key for (_, key), unit in zip(open_ids, units, strict=False) if unit["open"] or unit["unpaid"]}
             for key in sorted(contested | lost):
@@ -75,6 +77,7 @@ def _advance(
     session: Session,
     network: NetworkParameters,
     dispute_id: str,
+    unit_key: str,
     state: DisputesDispute,
     unit: DisputesUnit,
     head: Block,
@@ -82,6 +85,7 @@ def _advance(
     """Queue the due call of a dispute, or the ballots of its committee."""
     committee = _committee(session, dispute_id, state)
     due = due_in_dispute(dispute_id, state, unit, head.number, head.timestamp, committee)
+    due = due or _due_if_late(session, network, dispute_id, unit_key, state)
     _request(session, dispute_id, due)
     if due is None and committee is not None:
         verdicts = disputes_repository.verdicts(session, dispute_id, state["draw"])
@@ -134,6 +138,21 @@ def due_in_dispute(
             return None
         return DueCall(f"replace:{dispute_id}:{draw}", Disputes.replaceCommittee(dispute_id, committee))
     return None
+
+
+def _due_if_late(
+    session: Session, network: NetworkParameters, dispute_id: str, unit_key: str, state: DisputesDispute
+) -> DueCall | None:
+    """Return the call that rejects a dispute opened after the period of the unit's window."""
+    terms = network.disputes
+    window = window_of(session, unit_key) if DISPUTE_STATUSES[state["status"]] is DisputeStatus.TRACE else None
+    if window is None or window.committed_at is None:
+        return None
+    end = int(window.committed_at.timestamp()) + terms.period_seconds
+    if state["deadline"] - terms.turn_seconds <= end:
+        return None
+    proof = inclusion_proof(session, window, unit_key)
+    return DueCall(f"late:{dispute_id}", Disputes.rejectLate(dispute_id, window.root, proof))
 
 
 def due_ballots(

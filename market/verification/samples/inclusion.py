@@ -7,7 +7,15 @@ from market.training.commitments import service as commitments
 from market.verification.samples import repository
 from market.verification.samples.schemas import CommitmentView
 from market.verification.windows import repository as windows_repository
+from market.verification.windows.models import Window
 from market.verification.windows.omissions import inclusion_proof
+
+
+def window_of(session: Session, leaf: str) -> Window | None:
+    """Return the window of an acknowledged commitment; None before it is in one."""
+    found = commitments.acknowledged_unit(session, leaf)
+    window_id = None if found is None else found[1].window_id
+    return None if window_id is None else windows_repository.window(session, window_id)
 
 
 def inclusion(session: Session, leaf: str) -> CommitmentView | None:

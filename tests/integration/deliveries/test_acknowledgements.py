@@ -39,6 +39,7 @@ from zoo_compute.base.models import Network
 from zoo_compute.chain.omissions import OmissionChain
 from zoo_compute.chain.wallet import Wallet
 from zoo_compute.client.http import Connection
+from zoo_compute.node.disk.traces import Inclusion, Traces
 from zoo_compute.node.disputes.omissions import Omissions, Status
 from zoo_compute.node.market.calls import Lease, Market
 from zoo_compute.node.work.acknowledgements import Acknowledgements, Journal, NotAcknowledged
@@ -60,6 +61,7 @@ class Stage:
     network: Network
     connection: Connection
     journal: Journal
+    traces: Traces
 
     @property
     def node_chain(self) -> OmissionChain:
@@ -69,7 +71,7 @@ class Stage:
         return Acknowledgements(self.journal, self.network, lambda: self.node_chain)
 
     def omissions(self) -> Omissions:
-        return Omissions(self.journal, self.connection, lambda: self.node_chain)
+        return Omissions(self.journal, self.traces, self.connection, lambda: self.node_chain)
 
     def statuses(self) -> list[Status]:
         return [finding.status for finding in self.omissions().look()]
@@ -137,7 +139,8 @@ def stage(
         world.register(PROVIDER.address)
         connection = Connection(server[1], wallet=Wallet(PROVIDER.key), retry_seconds=1.0)
         network = Network.model_validate(connection.get("/v1/network"))
-        yield Stage(chain, world, settings, services, network, connection, Journal(tmp_path / "acknowledgements"))
+        journal, traces = Journal(tmp_path / "acknowledgements"), Traces(tmp_path / "traces")
+        yield Stage(chain, world, settings, services, network, connection, journal, traces)
         connection.close()
         services.database.dispose()
         services.redis.close()
@@ -156,6 +159,8 @@ def test_kept_acknowledgement_is_checked_on_chain_and_deleted(stage: Stage, api:
     assert includes(bytes.fromhex(shown["window_root"][2:]), astuple(unit), proof).call()
     stage.omissions().watch()
     assert stage.journal.all() == []
+    kept = stage.traces.inclusion(to_hex(leaf_of(unit)))
+    assert kept == Inclusion(shown["window_root"], shown["proof"])
     assert stage.metrics(api) == {
         "zoo_acknowledgements_outstanding": 0,
         "zoo_acknowledgements_late": 0,

@@ -1,11 +1,12 @@
 """A node answers disputes of its units: live training and chain, wrong challengers."""
 
 import time
+from dataclasses import replace
 
 import httpx
 import pytest
 from kit.api.clients import Cli
-from kit.chain.deployed_chain import OTHER, wallet
+from kit.chain.deployed_chain import OPERATOR, OTHER, wallet
 from kit.disputes.dispute_fixtures import (  # noqa: F401  (fixtures)
     TERMS,
     ZEN,
@@ -25,9 +26,11 @@ from zoo_compute.chain import transactions
 from zoo_compute.chain import wallet as chain_wallet
 from zoo_compute.chain.disputes import DisputePhase
 from zoo_compute.chain.wallet import Block
-from zoo_compute.node.disk.traces import Traces
+from zoo_compute.node.disk.traces import Inclusion, Traces
 from zoo_compute.node.disk.workspace import Workspace
 from zoo_compute.node.disputes.defence import Disputes
+from zoo_protocol import merkle
+from zoo_protocol.hashing import from_hex, to_hex
 from zoo_protocol.messages import MAX_PROMISE_SECONDS
 
 FIRST, SECOND = wallet(8), wallet(9)
@@ -201,6 +204,22 @@ def test_lost_or_damaged_trace_is_named(
     live.pass_turn()
     watch.watch()
     assert [found.problem for found in watch.look()] == ["turn_over"]
+
+
+def test_old_unit_in_new_window_costs_nothing(live: DisputeWorld, node: Node, unit: Delivered) -> None:
+    """The operator commits an old leaf again, after the node deleted the trace."""
+    watch, traces = live.watch_of(node), Traces(Workspace(live.directory / node.address).traces)
+    traces.keep_inclusion(unit.unit_id, Inclusion(unit.window, unit.proof))
+    live.deployed.anvil.rpc("evm_increaseTime", watch.chain.trace_retention_seconds)
+    live.deployed.anvil.mine()
+    traces.tidy(0, time.time() + 1)
+    stranger = "0x" + "77" * 32
+    again = to_hex(merkle.root([from_hex(unit.unit_id), from_hex(stranger)]))
+    live.transact(OPERATOR, "WorkWindows", "commitWindow", again, 2)
+    opened = live.dispute(FIRST, replace(unit, window=again, proof=[stranger]))
+    watch.watch()
+    assert live.state(opened).phase is DisputePhase.CHALLENGER_LOST
+    assert live.deployed.views.stake_of(node.address) == 1_000 * ZEN
 
 
 def test_disputes_are_answered_on_full_disk(

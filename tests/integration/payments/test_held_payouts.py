@@ -1,6 +1,6 @@
 """The pay of a disputed unit is found in its batch, such that the contract keeps it back."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
@@ -10,25 +10,30 @@ import pytest
 from kit.chain.anvil import AnvilProcess
 from kit.chain.deployed_chain import OPERATOR, OTHER, PAYER, Wallet, deploy_own, wallet
 from kit.payments.settlement_fixtures import PRICE, PROVIDERS, UNIT_PAY, SettlementWorld
+from sqlalchemy import select
 
 from market.chain.contracts.codec import decode_result, encode_call
 from market.chain.requests import RETRY_AFTER
 from market.chain.service import intents_about
-from market.domain.lifecycle import IntentStatus
+from market.domain.lifecycle import DisputeStatus, IntentStatus
 from market.domain.network import DEVNET
+from market.domain.verification.lifecycle import WindowStatus
 from market.ledger.reconciliation import reconcile
 from market.payments.settlement import claims, contested_units, dispute_keeper
 from market.payments.settlement.dispute_keeper import due_hold
-from market.platform.db.base import utc_now
+from market.platform.db.base import from_unix, utc_now
 from market.platform.db.session import Database
 from market.platform.storage.client import Storage
 from market.settings import Settings
 from market.training.commitments.models import Acknowledgement
 from market.training.units.models import Unit
+from market.verification.disputes.models import Dispute
+from market.verification.windows.models import Window
 from zoo_compute.base.models import Claim, Network
 from zoo_compute.chain.wallet import Wallet as OwnWallet
 from zoo_compute.client import earnings
-from zoo_protocol.hashing import sha256, to_hex
+from zoo_protocol import merkle
+from zoo_protocol.hashing import from_hex, sha256, to_hex
 from zoo_protocol.messages import Domain, UnitCommitment, sign, typed_data
 from zoo_protocol.payments import settlement_batch
 from zoo_protocol.payments.job_record import dispute_id, unit_leaf
@@ -136,6 +141,7 @@ class Contested:
         root = to_hex(trace.trace_root(leaves))
         world.change(Unit, unit_id, trace_root=root)
         self.key, self.job_id = acknowledged(world, unit_id), job_id
+        self.unit_id = unit_id
         self.unit = UnitCommitment(job_id, 0, 0, provider.address, root, world.units(job_id)[0].payload_hash or "")
         domain = Domain(31337, world.chain.deployment.address("JobEscrow"))
         self._signature = sign(provider.key, typed_data(domain, self.unit))
@@ -145,7 +151,7 @@ class Contested:
         sent = self.world.chain.send(sender, contract, function, *arguments)
         assert self.world.chain.anvil.rpc("eth_getTransactionReceipt", sent)["status"] == "0x1", function
 
-    def open(self, challenger: Wallet) -> str:
+    def open(self, challenger: Wallet, root: str | None = None, proof: Sequence[str] = ()) -> str:
         bond = DEVNET.disputes.bond_wei
         if challenger != OTHER:
             self.world.chain.anvil.rpc("anvil_impersonateAccount", challenger.address)
@@ -153,7 +159,9 @@ class Contested:
             self.transact(OTHER, "ZenToken", "transfer", challenger.address, bond)
         self.transact(challenger, "ZenToken", "approve", self.world.chain.deployment.address("Disputes"), bond)
         order = self.world.orders[self.job_id]
-        self.transact(challenger, "Disputes", "open", order, asdict(self.unit), self._signature, self.key, [])
+        self.transact(
+            challenger, "Disputes", "open", order, asdict(self.unit), self._signature, root or self.key, proof
+        )
         return dispute_id(self.key, challenger.address)
 
     def show(self, dispute: str) -> None:
@@ -161,7 +169,10 @@ class Contested:
         self.transact(OTHER, "Disputes", "showTrace", dispute, asdict(self.unit), ENVIRONMENT, states)
 
     def pass_turn(self) -> None:
-        self.world.chain.anvil.rpc("evm_increaseTime", DEVNET.disputes.turn_seconds + 1)
+        self.pass_time(DEVNET.disputes.turn_seconds)
+
+    def pass_time(self, seconds: int) -> None:
+        self.world.chain.anvil.rpc("evm_increaseTime", seconds + 1)
         self.world.chain.anvil.mine()
 
     def keep(self) -> None:
@@ -191,6 +202,27 @@ def test_losing_unit_in_pending_batch_is_not_paid(world: SettlementWorld) -> Non
     assert world.claim_all()[provider.address] == 0
     assert world.chain.views.balance_of(PAYER.address) == before + UNIT_PAY * 100 // 95
     assert reconcile(world.database, world.chain.client(), world.chain.deployment).difference_wei == 0
+
+
+def test_dispute_of_old_unit_is_rejected_by_market(world: SettlementWorld) -> None:
+    """The operator's key commits an old leaf again; its provider is not there to answer."""
+    contested, stranger = Contested(world, PROVIDERS[0]), "0x" + "77" * 32
+    with world.database.transaction() as session:
+        committed_at = from_unix(world.chain.client().head().timestamp)
+        window = Window(status=WindowStatus.LATCHED, root=contested.key, leaf_count=1, committed_at=committed_at)
+        session.add(window)
+        session.flush()
+        session.get_one(Unit, contested.unit_id).window_id = window.id
+    contested.pass_time(DEVNET.disputes.period_seconds)
+    again = to_hex(merkle.root([from_hex(contested.key), from_hex(stranger)]))
+    contested.transact(OPERATOR, "WorkWindows", "commitWindow", again, 2)
+    contested.open(OTHER, again, [stranger])
+    world.index()
+    for _ in range(2):
+        contested.keep()
+    with world.database.transaction() as session:
+        (dispute,) = session.scalars(select(Dispute))
+    assert dispute.status == DisputeStatus.CHALLENGER_LOST
 
 
 def test_losing_unit_of_vetoed_batch_stays_excluded(world: SettlementWorld) -> None:

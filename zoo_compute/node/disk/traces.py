@@ -1,7 +1,7 @@
 """Traces of this node's units, some kB each, kept for disputes.
 
 Only the provider knows the states behind a signed root. A dispute requires them on chain, even if the unit's files are
-lost.
+lost. Proofs of inclusion stay when a trace is deleted: they reject disputes of old units.
 """
 
 import json
@@ -61,16 +61,38 @@ class Trace:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Inclusion:
+    """Window of a unit on chain: its root and the proof of the unit's leaf, 0x hex."""
+
+    root: str
+    proof: list[str]
+
+
 class Traces:
-    """Traces as files ``<directory>/<unit id>.json``, written atomically."""
+    """Traces as files ``<directory>/<unit id>.json``, written atomically.
+
+    Proofs of inclusion are in ``<directory>/windows/<unit id>.json``.
+    """
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        directory.mkdir(parents=True, exist_ok=True)
+        self._directory, self._windows = directory, directory / "windows"
+        self._windows.mkdir(parents=True, exist_ok=True)
 
     def keep(self, trace: Trace) -> None:
         """Store a trace; its retention starts again."""
         write_json(self._directory / f"{trace.unit_id}.json", asdict(trace))
+
+    def keep_inclusion(self, unit_id: str, inclusion: Inclusion) -> None:
+        """Store a unit's window without an end, as its leaf can be committed again at any time."""
+        write_json(self._windows / f"{unit_id}.json", asdict(inclusion))
+
+    def inclusion(self, unit_id: str) -> Inclusion | None:
+        """Return the stored window of a unit; None if the file is missing or unreadable."""
+        try:
+            return Inclusion(**json.loads((self._windows / f"{unit_id}.json").read_text()))
+        except (OSError, ValueError, TypeError):
+            return None
 
     def find(self, unit_id: str) -> Trace:
         """Return the trace of a unit. Raises TraceLost: the file is missing or changed."""

@@ -4,6 +4,7 @@
 - ``slots/<job>/<slot>/<cid>``: replica states that this node's units produced; the next unit starts from the newest
 - ``acknowledgements/<id>.json``: the market's inclusion acknowledgements (``acknowledgements.py``)
 - ``traces/<unit id>.json``: traces of signed roots, for disputes (``traces.py``)
+- ``traces/windows/<unit id>.json``: proofs of inclusion, kept to reject disputes of old units
 - ``disputes/<id>.json``: open disputes of this node's units (``defence.py``)
 - ``verdicts/<id>-<draw>.json``: verdicts that this node signed as a referee (``referee.py``)
 - ``leases/<id>.json``: held leases, resumed after a crash

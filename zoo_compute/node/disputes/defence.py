@@ -20,7 +20,7 @@ from zoo_compute.base.errors import ZooError
 from zoo_compute.chain.disputes import Dispute, DisputeChain, DisputePhase, Opened
 from zoo_compute.chain.wallet import NOT_MINED, Block
 from zoo_compute.node.disk.durable_files import write_json
-from zoo_compute.node.disk.traces import TraceLost, Traces
+from zoo_compute.node.disk.traces import Inclusion, TraceLost, Traces
 
 log = logging.getLogger(__name__)
 LATE = "turn_over"
@@ -31,11 +31,17 @@ _MAX_RAISES = 10  # of the fee, to nine times the usual one
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """State of a dispute. ``problem`` is the reason if the requested trace cannot be revealed."""
+    """State of a dispute.
+
+    Attributes:
+        problem: reason if the requested trace cannot be revealed.
+        earlier: window that rejects the dispute, because its dispute period was over.
+    """
 
     opened: Opened
     state: Dispute
     problem: str | None = None
+    earlier: Inclusion | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON form; ``until`` in Unix seconds."""
@@ -171,7 +177,7 @@ class Disputes:
         self._log_change(found)
         state = found.state
         if state.phase is DisputePhase.TRACE and not state.convicted and found.problem is None:
-            self._reveal(opened)
+            self._answer(found)
         elif state.phase is DisputePhase.STEP and not state.convicted and latest.timestamp > state.deadline:
             tx = self.chain.expire(opened.dispute_id)
             log.info("dispute_expired dispute=%s tx=%s", opened.dispute_id, tx)
@@ -185,17 +191,27 @@ class Disputes:
             return Finding(opened, state)
         if latest.timestamp > state.deadline:
             return Finding(opened, state, LATE)
+        earlier = self._traces.inclusion(opened.unit_id)
+        if earlier is not None and self.chain.is_late(state, earlier.root):
+            return Finding(opened, state, earlier=earlier)
         try:
             self._traces.find(opened.unit_id)
         except TraceLost as error:
             return Finding(opened, state, error.code)
         return Finding(opened, state)
 
-    def _reveal(self, opened: Opened) -> None:
-        trace = self._traces.find(opened.unit_id)
+    def _answer(self, found: Finding) -> None:
         percent = 100 * 5**self._unmined // 4**self._unmined
-        tx = self.chain.reveal_trace(opened.dispute_id, trace.unit, trace.environment, trace.states, percent)
+        if found.earlier is None:
+            self._reveal(found.opened, percent)
+        else:
+            tx = self.chain.reject_late(found.opened.dispute_id, found.earlier.root, found.earlier.proof, percent)
+            log.info("late_dispute_rejected dispute=%s tx=%s", found.opened.dispute_id, tx)
         self._unmined = 0
+
+    def _reveal(self, opened: Opened, percent: int) -> None:
+        trace = self._traces.find(opened.unit_id)
+        tx = self.chain.reveal_trace(opened.dispute_id, trace.unit, trace.environment, trace.states, percent)
         place = trace.unit.jobId, trace.unit.round, trace.unit.slot
         log.info("trace_revealed dispute=%s job=%s round=%d replica=%d tx=%s", opened.dispute_id, *place, tx)
 

@@ -16,6 +16,7 @@ from zoo_compute.base.errors import ApiError, Unreachable, ZooError
 from zoo_compute.chain.omissions import ClaimState, OmissionChain, Terms
 from zoo_compute.chain.wallet import Block
 from zoo_compute.client.http import Connection
+from zoo_compute.node.disk.traces import Inclusion, Traces
 from zoo_compute.node.work.acknowledgements import Journal, StoredAcknowledgement
 from zoo_protocol import merkle
 from zoo_protocol.hashing import from_hex
@@ -39,12 +40,16 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Status of an acknowledgement; ``until``: its deadline (Unix), ``over``: final."""
+    """Status of an acknowledgement.
+
+    ``until``: its deadline (Unix); ``over``: final; ``window``: of the commitment.
+    """
 
     acknowledgement: StoredAcknowledgement
     status: Status
     until: int | None = None
     over: bool = False
+    window: Inclusion | None = None
 
     def as_json(self) -> dict[str, Any]:
         stored = self.acknowledgement
@@ -63,9 +68,15 @@ class Omissions:
     """Acknowledgements of one node. ``interval``: minimum seconds between two runs of ``watch``."""
 
     def __init__(
-        self, journal: Journal, connection: Connection, connect: Callable[[], OmissionChain], interval: float = 0.0
+        self,
+        journal: Journal,
+        traces: Traces,
+        connection: Connection,
+        connect: Callable[[], OmissionChain],
+        interval: float = 0.0,
     ) -> None:
         self._journal = journal
+        self._traces = traces
         self._connection = connection
         self._connect = connect
         self._interval = interval
@@ -117,6 +128,8 @@ class Omissions:
         elif status is Status.DUE:
             tx = self.chain.resolve(stored.unit_id)
             log.info("omission_compensated unit=%s tx=%s", stored.unit_id, tx)
+        if finding.window is not None:
+            self._traces.keep_inclusion(stored.unit_id, finding.window)
         if finding.over:
             level = _LEVELS.get(status, logging.DEBUG)
             log.log(level, "acknowledgement_closed unit=%s status=%s", stored.unit_id, status)
@@ -134,9 +147,9 @@ class Omissions:
         if state is not ClaimState.NONE:
             status = Status.COMPENSATED if state is ClaimState.COMPENSATED else Status.ANSWERED
             return Finding(stored, status, over=self.chain.claim_state(stored.unit_id, final)[0] is state)
-        answered, included_at = self._inclusion(stored, final)
+        answered, window, included_at = self._inclusion(stored, final)
         if included_at is not None and included_at <= stored.include_by:
-            return Finding(stored, Status.INCLUDED, over=True)
+            return Finding(stored, Status.INCLUDED, over=True, window=window)
         if final.timestamp <= stored.include_by:
             return Finding(stored, Status.WAITING, stored.include_by)
         end = stored.include_by + terms.claim_period
@@ -144,20 +157,21 @@ class Omissions:
             return Finding(stored, Status.EXPIRED, over=True)
         return Finding(stored, Status.OMITTED if answered else Status.UNANSWERED, end)
 
-    def _inclusion(self, stored: StoredAcknowledgement, final: Block) -> tuple[bool, int | None]:
-        """Return whether the market answered, and when its window was committed by the final block."""
+    def _inclusion(self, stored: StoredAcknowledgement, final: Block) -> tuple[bool, Inclusion | None, int | None]:
+        """Return whether the market answered, its window, and when that was final on chain."""
         try:
             shown: Any = self._connection.get(f"/v1/commitments/{stored.unit_id}")
         except ApiError as error:
-            return error.code == "commitment-not-found", None
+            return error.code == "commitment-not-found", None, None
         except Unreachable:
-            return False, None
+            return False, None, None
         try:
-            root, proof = str(shown["window_root"]), [from_hex(node) for node in shown["proof"]]
-            proven = merkle.verify(from_hex(root), from_hex(stored.unit_id), proof)
+            window = Inclusion(str(shown["window_root"]), list(shown["proof"]))
+            proof = [from_hex(node) for node in window.proof]
+            proven = merkle.verify(from_hex(window.root), from_hex(stored.unit_id), proof)
         except (KeyError, TypeError, ValueError, AttributeError):  # no window yet, or malformed
-            return True, None
-        return True, self.chain.committed_at(root, final) if proven else None
+            return True, None, None
+        return True, window, self.chain.committed_at(window.root, final) if proven else None
 
     def _waited_enough(self, stored: StoredAcknowledgement) -> bool:
         return self.chain.time() > stored.include_by + self.chain.terms().claim_period // 2
