@@ -120,6 +120,7 @@ class NetworkParameters:
     - ``rebenchmark_mean_seconds``: mean of the random time from a passed benchmark to the next one.
     - ``rebenchmark_within_seconds``: deadline to pass it.
     - ``benchmark_pause_seconds``: pause after a wrong answer, or after none once the challenge was revealed.
+    - ``min_withheld_seconds``: time from a state's request before which it does not count as withheld.
     - ``verdict_wait_seconds``: time from a committee's draw during which its quorum waits for other signatures.
     - ``suspension_seconds``: suspension of a verifier that two others outvoted for the first time.
     """
@@ -149,6 +150,7 @@ class NetworkParameters:
     bandwidth_wei_per_gib: int
     replay_pay_bps: int
     replay_budget_bps: int
+    min_withheld_seconds: int
     verdict_wait_seconds: int
     suspension_seconds: int
     attestation_seconds: int
@@ -275,6 +277,7 @@ MAINNET = NetworkParameters(
     bandwidth_wei_per_gib=ZEN // 100,
     replay_pay_bps=12_500,
     replay_budget_bps=2_500,
+    min_withheld_seconds=12 * 3_600,
     verdict_wait_seconds=3_600,
     suspension_seconds=30 * 86_400,
     attestation_seconds=90 * 86_400,
@@ -310,6 +313,7 @@ DEVNET = replace(
     tiers=tuple(_laptop(tier) for tier in MAINNET.tiers),
     challenge_seconds=4,  # a demonstration waits for a payout
     disputes=replace(MAINNET.disputes, seats=3, quorum=2),  # a laptop runs three verifiers
+    min_withheld_seconds=0,  # twice the time to the first deadline is enough
     verdict_wait_seconds=30,
 )
 

@@ -52,10 +52,11 @@ def _draw(session: Session, settings: Settings, network: NetworkParameters, wind
     rate = max(unit.sampling_bps or 0, rate_bps(session, network, unit))
     units_service.mark_checking(session, unit.id, rate)
     drawn = draw_segments(from_hex(window.seed), from_hex(unit.trace_root), unit.segments, rate)
-    deadline = reveal_by(session, settings, unit, drawn)
+    now, deadline = utc_now(), reveal_by(session, settings, unit, drawn)
     for segment in drawn:
         sample = Sample(unit_id=unit.id, segment=segment, status=SampleStatus.DRAWN, reveal_deadline_at=deadline)
-        sample.reveal_until_at = final_deadline(utc_now(), deadline)
+        sample.reveal_requested_at = now
+        sample.reveal_until_at = final_deadline(now, deadline, network.min_withheld_seconds)
         canaries.schedule_canary(settings, unit, drawn, sample)
         session.add(sample)
         session.flush()

@@ -3,10 +3,11 @@
 import json
 from datetime import timedelta
 
-from kit.verification.verification_fixtures import VerificationWorld
+from kit.verification.verification_fixtures import VerificationWorld, move_request
 from sqlalchemy import select, update
 
 from market.domain.lifecycle import ProviderStatus
+from market.domain.network import MAINNET
 from market.domain.nodes.uptime import epoch_of, minute_of
 from market.domain.verification.sampling import OFFENCE_IDS
 from market.platform.db.base import utc_now
@@ -17,7 +18,7 @@ from market.providers.record import repository as record_repository
 from market.training.leases.schemas import LeaseKind
 from market.verification.penalties import service as penalties_service
 from market.verification.penalties.models import LatePenalty
-from market.verification.samples.models import LateState
+from market.verification.samples.models import LateState, Sample
 
 
 def late_states(world: VerificationWorld) -> list[LateState]:
@@ -170,6 +171,20 @@ def test_final_refusal_counts_as_refusal(world: VerificationWorld, nodes: list[s
     assert document["refusal"] == "slot_state_missing"
     [intent] = world.intents("slash")
     assert intent.arguments[1] == "7"
+
+
+def test_provider_has_withheld_only_after_twelve_hours(
+    world: VerificationWorld, nodes: list[str], unit_ids: list[int]
+) -> None:
+    world.network = MAINNET
+    world.challenge({unit_ids[0]: [1], unit_ids[1]: []})
+    for hours, status, slashed in ((11, "drawn", []), (1, "failed", [nodes[0]])):
+        with world.database.transaction() as session:
+            move_request(session.scalars(select(Sample)).one(), timedelta(hours=-hours))
+        world.advance()
+        assert len(late_states(world)) == 1
+        assert [sample.status for sample in world.samples()] == [status]
+        assert [slash.provider for slash in world.slashes()] == slashed
 
 
 def test_stopped_node_has_refused_nothing(world: VerificationWorld, nodes: list[str], unit_ids: list[int]) -> None:

@@ -256,8 +256,12 @@ class VerificationWorld(World):
 
 def let_time_pass(sample: Sample, *, is_taken: bool = False) -> None:
     """Let the sample's state be due, or its final deadline pass, a second ago."""
-    assert sample.reveal_deadline_at is not None
-    assert sample.reveal_until_at is not None
-    time = sample.reveal_until_at - sample.reveal_deadline_at
-    sample.reveal_deadline_at = utc_now() - timedelta(seconds=1) - (timedelta(0) if is_taken else time)
-    sample.reveal_until_at = sample.reveal_deadline_at + time
+    limit = sample.reveal_deadline_at if is_taken else sample.reveal_until_at
+    assert limit is not None
+    move_request(sample, utc_now() - limit - timedelta(seconds=1))
+
+
+def move_request(sample: Sample, delay: timedelta) -> None:
+    """Move the request of the sample's state, and both its deadlines."""
+    for column in ("reveal_requested_at", "reveal_deadline_at", "reveal_until_at"):
+        setattr(sample, column, getattr(sample, column) + delay)
