@@ -41,6 +41,7 @@ ROWS = {
         "dispute_transactions",
         "cheat_profit_max",
         "honest_profit_min",
+        "burst_profit_max",
         "lazy_outside_bounds",
         "lazy_outside_pointwise",
         "lazy_profit_max",

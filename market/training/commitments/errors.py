@@ -10,6 +10,15 @@ class CommitmentChanged(MarketError):
     default_remedy = "A commitment is final; complete the lease with the result first committed."
 
 
+class CommitmentTooEarly(MarketError):
+    """No machine of the tier computes the unit in the time since its lease."""
+
+    status = 409
+    code = "commitment-too-early"
+    title = "This unit cannot be computed in so short a time"
+    default_remedy = "Compute the unit, and commit to its result after the named time."
+
+
 class CommitmentRepeated(MarketError):
     """An earlier unit has the same commitment; a leaf may appear once in all windows."""
 

@@ -13,7 +13,7 @@ from market.platform.http.refusals import refusals
 from market.platform.http.services import Services
 from market.platform.storage.client import Storage
 from market.training.commitments.acknowledgements import Acknowledger
-from market.training.commitments.errors import CommitmentChanged, CommitmentRepeated
+from market.training.commitments.errors import CommitmentChanged, CommitmentRepeated, CommitmentTooEarly
 from market.training.deliveries import service
 from market.training.leases import service as leases
 from market.training.leases.deps import REPORTS_LIVENESS, LeaseId
@@ -85,7 +85,14 @@ def extend_lease(
 @router.post(
     "/{lease_id}/commit",
     responses=refusals(
-        NotAuthenticated, LeaseLost, WrongStep, InvalidSignature, CommitmentChanged, CommitmentRepeated, ReplayCommitted
+        NotAuthenticated,
+        LeaseLost,
+        WrongStep,
+        InvalidSignature,
+        CommitmentChanged,
+        CommitmentRepeated,
+        CommitmentTooEarly,
+        ReplayCommitted,
     ),
 )
 def commit_lease(
@@ -96,7 +103,9 @@ def commit_lease(
     A unit commitment returns the inclusion acknowledgement; a repeated call returns the same one. Reveal nothing
     before you have it.
     """
-    given = service.commit(session, services.domain, services.part(Acknowledger), lease_id, account.address, body)
+    given = service.commit(
+        session, services.network, services.domain, services.part(Acknowledger), lease_id, account.address, body
+    )
     return CommitState(id=lease_id, status="active", acknowledgement=given)
 
 

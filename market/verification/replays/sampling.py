@@ -52,6 +52,8 @@ def _draw(session: Session, settings: Settings, network: NetworkParameters, wind
     rate = max(unit.sampling_bps or 0, rate_bps(session, network, unit))
     units_service.mark_checking(session, unit.id, rate)
     drawn = draw_segments(from_hex(window.seed), from_hex(unit.trace_root), unit.segments, rate)
+    sampled = {sample.segment for sample in samples_repository.samples_of_unit(session, unit.id)}  # if reopened
+    drawn = [segment for segment in drawn if segment not in sampled]
     now, deadline = utc_now(), reveal_by(session, settings, unit, drawn)
     for segment in drawn:
         sample = Sample(unit_id=unit.id, segment=segment, status=SampleStatus.DRAWN, reveal_deadline_at=deadline)

@@ -103,7 +103,9 @@ class Work:
     def commit(self, commitment: CommitTraining | None = None) -> AcknowledgementView:
         given = commitment or self.commitment()
         with self.world.database.transaction() as session:
-            answer = deliveries.commit(session, DOMAIN, ACKNOWLEDGER, self.lease.id, self.node, given)
+            answer = deliveries.commit(
+                session, self.world.network, DOMAIN, ACKNOWLEDGER, self.lease.id, self.node, given
+            )
         assert answer is not None
         return answer
 

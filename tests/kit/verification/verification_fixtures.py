@@ -81,7 +81,7 @@ def delivered_units(world: "VerificationWorld", nodes: list[str]) -> list[int]:
 class VerificationWorld(World):
     def __init__(self, database_url: str, storage: Storage, settings: Settings) -> None:
         super().__init__(database_url, storage, settings)
-        self.chain, self.network = ScriptedChain(), DEVNET
+        self.chain = ScriptedChain()
         self.states: dict[str, bytes] = {}
         self._window_ids = count()
 
@@ -183,7 +183,7 @@ class VerificationWorld(World):
         result = to_hex(keccak(from_hex(leaf) + inner + from_hex(verifier, 20) + from_hex(salt)))
         with self.database.transaction() as session:
             commitment = CommitReplay(token=lease.token, result_hash=result)
-            deliveries.commit(session, DOMAIN, ACKNOWLEDGER, lease.id, verifier, commitment)
+            deliveries.commit(session, self.network, DOMAIN, ACKNOWLEDGER, lease.id, verifier, commitment)
 
     def replay(self, verifier: str, leaf: str, inner_digest: str | None = None) -> LeaseView:
         """Pull the verifier's replay, answer that it ends in ``leaf``, and process it."""
