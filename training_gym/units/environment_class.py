@@ -73,7 +73,7 @@ def _processor() -> str:
     Other vendors' processors ignore the branch of ``MKL_CBWR``; MKL then selects one by the processor.
     """
     machine = platform.machine()
-    if not torch.backends.mkl.is_available():
+    if not torch.backends.mkl.is_available():  # type: ignore[no-untyped-call]
         return machine
     lines = (line.partition(":") for line in reversed(CPU_INFO.read_text().splitlines()))
     first = {name.strip(): value.strip() for name, _, value in lines}

@@ -42,7 +42,8 @@ def test_commitment_before_fastest_node_is_refused(world: VerificationWorld) -> 
     least = timedelta(seconds=36 / 4 / 10)
     with pytest.raises(CommitmentTooEarly):
         work.commit()
-    world.execute(update(Unit).where(Unit.job_id == job_id).values(created_at=Unit.created_at - least))
+    (unit,) = world.units(job_id)
+    world.change(Unit, unit.id, created_at=unit.created_at - least)
     work.commit()
 
 
@@ -50,7 +51,7 @@ def test_false_unit_reopens_unpaid_units_of_provider(world: VerificationWorld, v
     node = world.node()
     job_id = world.running([node])
     world.train_round(job_id, [node])
-    (first,) = world.units(job_id)
+    first = world.units(job_id)[0]
     world.challenge({first.id: []})
     assert world.unit(first.id).status == "verified"
     world.deliver(node)
