@@ -47,6 +47,7 @@ def _job_view(network: NetworkParameters, job: Job, progress: JobProgress) -> Jo
         **{name: getattr(job, name) for name in _COLUMNS},
         tier=next(tier.name for tier in network.tiers if tier.id == job.tier_id),
         checkpoint={"interval": job.checkpoint_interval, "storage": "ipfs", "redundancy": job.redundancy},
+        name=job.name,
         price_cap_wei=job.price_cap_wei,
         expires_at=job.expires_at,
         cancel_requested=job.cancelled_by is not None,

@@ -284,6 +284,11 @@ def of_same_owner(session: Session, address: str) -> set[str]:
     return {address, *repository.of_same_owner(session, address)}
 
 
+def count_of_tier(session: Session, tier_id: int) -> int:
+    """Return the number of active nodes of a tier."""
+    return repository.count_of_tier(session, tier_id)
+
+
 def count_of_class(session: Session, addresses: Collection[str], environment_class: str) -> int:
     """Return the number of addresses that are registered with this class, live or not."""
     return sum(found.environment_class == environment_class for found in repository.among(session, addresses))

@@ -165,9 +165,9 @@ def _show(done: Any, block_hash: str | None) -> None:
 
 
 def _zen(wei: str | int | None) -> str | None:
-    from zoo_compute.base.amounts import format_zen
+    from zoo_compute.base.amounts import short_zen
 
-    return None if wei is None else format_zen(int(wei))
+    return None if wei is None else short_zen(int(wei))
 
 
 def _utc(at: datetime) -> datetime:

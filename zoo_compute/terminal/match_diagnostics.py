@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from zoo_compute.base.amounts import format_zen
+from zoo_compute.base.amounts import short_zen
 from zoo_compute.terminal.output import print_table
 
 
@@ -16,7 +16,7 @@ def print_diagnostics(why: dict[str, Any]) -> None:
         rows = [(step["code"], step["removes"], step["left"], step["sentence"]) for step in why["constraints"]]
         print_table(("constraint", "removes", "left", "which"), rows)
     if why["books"]:
-        limit = format_zen(int(why["limit_price_wei_per_gpu_hour"]))
+        limit = short_zen(int(why["limit_price_wei_per_gpu_hour"]))
         print(f"\nIts limit is {limit} ZEN per GPU-hour:")
         print_table(
             ("book", "class", "suitable", "affordable", "free", "price now", "last price", "next round", "expected"),
@@ -43,4 +43,4 @@ def _next(at: str | None) -> str | None:
 
 
 def _zen(wei: str | None) -> str | None:
-    return None if wei is None else format_zen(int(wei))
+    return None if wei is None else short_zen(int(wei))
