@@ -9,7 +9,6 @@ block store. Redis runs without workers; rate limits are on, but never reached.
 import json
 import os
 import secrets
-import shutil
 import signal
 import subprocess
 import sys
@@ -96,13 +95,11 @@ def bare_app() -> FastAPI:
 
 def measure(quick: bool) -> list[Row]:
     """Return all rows."""
-    size = QUICK if quick else FULL
-    directory = Path(tempfile.mkdtemp(prefix="zoo-bench-"))
-    try:
-        with ExitStack() as stack:
-            return _measure(size, directory, stack)
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="zoo-bench-", ignore_cleanup_errors=True) as directory,
+        ExitStack() as stack,
+    ):
+        return _measure(QUICK if quick else FULL, Path(directory), stack)
 
 
 def _measure(size: _Size, directory: Path, stack: ExitStack) -> list[Row]:

@@ -8,11 +8,9 @@ share of the largest possible, without fee and reserve, so that only the rule lo
 are excluded.
 """
 
-import time
-from collections.abc import Callable
 from random import Random
 
-from benchmarks.report import Row, progress, row, run
+from benchmarks.report import Row, progress, row, run, timed
 from market.domain.auctions.clearing import AskOrder, BidOrder, clear
 from market.domain.network import MAINNET, ZEN
 
@@ -30,8 +28,8 @@ def measure(quick: bool) -> list[Row]:
     for seed in range(seeds):
         progress(f"clearing {ORDERS:,} orders, seed {seed}")
         bids, asks = _crowd(Random(seed))
-        clearing = _seconds(lambda: clear(bids, asks, RESERVE, MAINNET.fee_bps, bytes(32)))  # noqa: B023  # called here
-        sorting = _seconds(lambda: _sort(bids, asks))  # noqa: B023
+        _, clearing = timed(lambda: clear(bids, asks, RESERVE, MAINNET.fee_bps, bytes(32)), 3)  # noqa: B023  # called here
+        _, sorting = timed(lambda: _sort(bids, asks), 3)  # noqa: B023
         rates.append(ORDERS / clearing)
         ratios.append(clearing / sorting)
     return [
@@ -56,16 +54,6 @@ def _crowd(random: Random) -> _Book:
 def _sort(bids: list[BidOrder], asks: list[AskOrder]) -> None:
     sorted(bids, key=lambda bid: (-bid.limit_price, bid.time, bid.id))
     sorted(asks, key=lambda ask: (ask.limit_price, ask.time, ask.id))
-
-
-def _seconds(call: Callable[[], object]) -> float:
-    """Return the fastest of three calls, which approximates an idle processor."""
-    best = float("inf")
-    for _ in range(3):
-        started = time.perf_counter()
-        call()
-        best = min(best, time.perf_counter() - started)
-    return best
 
 
 def _efficiency(traders: int, seeds: int, books: int) -> Row:

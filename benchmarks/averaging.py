@@ -26,6 +26,7 @@ import sys
 import tempfile
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -44,7 +45,6 @@ COMPRESSIONS = ("none", "fp16", "8bit")
 PLAIN: dict[str, float] = {"outer_learning_rate": 1.0, "outer_momentum": 0.0}
 """Outer step that applies the mean unchanged, like the peer."""
 DENSE = PLAIN | {"top_k": 4096, "value_bits": 8, "down_top_k": 4096, "down_value_bits": 8}
-DEFAULT = PLAIN
 _ANY_CID = "bafkreihdwdcefgh4dqkjv67uzcmw7ojee6xedzdetojuzjevtenxquvyku"
 _PATIENCE_SECONDS = 60.0
 _START_SECONDS = 300.0
@@ -126,40 +126,76 @@ def specification(quick: bool, settings: dict[str, float]) -> TrainingSpec:
     return TrainingSpec(model, _ANY_CID, TrainingConfig(**settings))  # type: ignore[arg-type]
 
 
-class OurGroup:
+class Group(ABC):
+    """Four processes that average their vectors."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self.members: dict[int, Actor] = {}
+
+    def _started(self, actor: Actor) -> dict[str, Any]:
+        """Return its first answer; it ends with the group."""
+        self._stack.callback(actor.kill)
+        ready = actor.answer(_START_SECONDS)
+        if ready is None:
+            raise RuntimeError(f"{type(self).__name__}: a process ended during start-up")
+        return ready
+
+    @abstractmethod
+    def _start(self, slot: int) -> Actor:
+        """Start the member of a slot."""
+
+    @abstractmethod
+    def round(self, *, kill: int | None = None) -> tuple[float, float | None]:
+        """Return (seconds, error; None if the round failed); ``kill`` ends a member halfway."""
+
+    def _is_prepared(self) -> bool:
+        """Start missing members, and set all vectors; False if a member does not answer."""
+        for slot in range(WORKERS):
+            if slot not in self.members:
+                self.members[slot] = self._start(slot)
+        for slot, member in self.members.items():
+            member.send("prepare", seed=slot + 1)
+        return all(member.answer() is not None for member in self.members.values())
+
+    def _errors(self, slots: Sequence[int]) -> list[dict[str, Any]]:
+        """Return the members' answers on the error of these slots' mean; empty if one is missing."""
+        found = []
+        for member in self.members.values():
+            member.send("error", seeds=[slot + 1 for slot in sorted(slots)])
+            found.append(member.answer())
+        answers = [one for one in found if one is not None]
+        return answers if len(answers) == len(found) else []
+
+
+class OurGroup(Group):
     """Four workers and an aggregator around a store."""
 
     def __init__(self, stack: ExitStack, spec: TrainingSpec, store: dict[str, str]) -> None:
+        super().__init__(stack)
         self._settings = json.dumps({"spec": spec.to_dict(), **store})
-        self._stack = stack
         self._heard = threading.Event()
         self.payload_bytes = self.update_bytes = 0
-        self.workers = {slot: self._start("worker") for slot in range(WORKERS)}
-        self.aggregator = self._start("aggregator")
+        self.aggregator = self._run("aggregator")
         self._arrivals: list[float] = []
 
-    def _start(self, role: str) -> Actor:
+    def _run(self, role: str) -> Actor:
         actor = Actor([sys.executable, "-m", "benchmarks.training.averaging_round", role, self._settings], self._heard)
-        self._stack.callback(actor.kill)
-        if actor.answer(_START_SECONDS) is None:
-            raise RuntimeError(f"the {role} ended during start-up")
+        self._started(actor)
         return actor
 
+    def _start(self, slot: int) -> Actor:
+        return self._run("worker")
+
     def round(self, *, kill: int | None = None) -> tuple[float, float | None]:
-        """Return (seconds, error; None if the round failed); ``kill`` ends a worker as it encodes."""
-        if len(self.workers) < WORKERS:  # replace the worker killed before
-            missing = next(slot for slot in range(WORKERS) if slot not in self.workers)
-            self.workers[missing] = self._start("worker")
-        for slot, worker in self.workers.items():
-            worker.send("prepare", seed=slot + 1)
-        if any(worker.answer() is None for worker in self.workers.values()):
+        if not self._is_prepared():
             return 0.0, None
         started = time.perf_counter()
-        for worker in self.workers.values():
+        for worker in self.members.values():
             worker.send("upload")
         if kill is not None:
             time.sleep(0.5 * min(self._arrivals))  # the worker encodes or uploads
-            self.workers.pop(kill).kill()
+            self.members.pop(kill).kill()
         delivered = self._collect(started, WORKERS)
         if len(delivered) < quorum(WORKERS):
             return time.perf_counter() - started, None
@@ -167,22 +203,25 @@ class OurGroup:
         closed = self.aggregator.answer()
         if closed is None:
             return time.perf_counter() - started, None
-        for slot, worker in self.workers.items():
+        for slot, worker in self.members.items():
             if slot not in delivered:
                 worker.answer()  # its upload was late
             worker.send("apply", cid=closed["cid"])
-        applied = [worker.answer() for worker in self.workers.values()]
+        applied = [worker.answer() for worker in self.members.values()]
         seconds = time.perf_counter() - started
-        if None in applied or not sorted(closed["included"]) == sorted(delivered) == sorted(self.workers):
+        if None in applied or not sorted(closed["included"]) == sorted(delivered) == sorted(self.members):
             return seconds, None
         self.update_bytes = applied[0]["bytes"] if applied[0] else 0
-        return seconds, self._error([slot + 1 for slot in sorted(delivered)])
+        errors = self._errors(delivered)
+        if len({one["digest"] for one in errors}) != 1:
+            return seconds, None
+        return seconds, max(float(one["error"]) for one in errors)
 
     def _collect(self, started: float, expected: int) -> list[int]:
         """Return the slots of received payloads: all, or a quorum after the deadline."""
         limit = deadline(self._arrivals, min_slack_seconds=10.0) if self._arrivals else _PATIENCE_SECONDS
         delivered: list[int] = []
-        waiting = dict(self.workers)
+        waiting = dict(self.members)
         while waiting and len(delivered) < expected:
             self._heard.wait(0.1)
             self._heard.clear()
@@ -199,67 +238,38 @@ class OurGroup:
                 break
         return [slot for slot in delivered if self.aggregator.answer() is not None]
 
-    def _error(self, seeds: list[int]) -> float | None:
-        found = []
-        for worker in self.workers.values():
-            worker.send("error", seeds=seeds)
-            found.append(worker.answer())
-        if None in found or len({one["digest"] for one in found if one}) != 1:
-            return None
-        return max(float(one["error"]) for one in found if one)
 
-
-class PeerGroup:
-    """Four hivemind peers."""
+class PeerGroup(Group):
+    """Four hivemind peers; a kill happens during matchmaking or the exchange."""
 
     def __init__(self, stack: ExitStack, size: int, compression: str) -> None:
-        self._stack, self._size, self._compression = stack, size, compression
-        self._prefix = f"benchmark{time.time_ns()}"
+        super().__init__(stack)
+        prefix = f"benchmark{time.time_ns()}"
+        self._command = [str(PEER_PYTHON), str(PEER_SCRIPT), str(size), compression, prefix]
         self._shortest = 60.0  # seconds
         self._addresses: dict[int, list[str]] = {}
-        self.peers: dict[int, Actor] = {}
-        for slot in range(WORKERS):
-            self.peers[slot] = self._start(slot)
 
     def _start(self, slot: int) -> Actor:
-        command = [str(PEER_PYTHON), str(PEER_SCRIPT), str(self._size), self._compression, self._prefix]
-        living = [address for peer in self.peers for address in self._addresses[peer]]
-        actor = Actor([*command, *living])
-        self._stack.callback(actor.kill)
-        ready = actor.answer(_START_SECONDS)
-        if ready is None:
-            raise RuntimeError("a hivemind peer ended during start-up")
-        self._addresses[slot] = ready["addresses"]
+        living = [address for peer in self.members for address in self._addresses[peer]]
+        actor = Actor([*self._command, *living])
+        self._addresses[slot] = self._started(actor)["addresses"]
         return actor
 
     def round(self, *, kill: int | None = None) -> tuple[float, float | None]:
-        """Do what :meth:`OurGroup.round` does; a kill happens during matchmaking or the exchange."""
-        if len(self.peers) < WORKERS:
-            missing = next(slot for slot in range(WORKERS) if slot not in self.peers)
-            self.peers[missing] = self._start(missing)
-        for slot, peer in self.peers.items():
-            peer.send("prepare", seed=slot + 1)
-        if any(peer.answer() is None for peer in self.peers.values()):
+        if not self._is_prepared():
             return 0.0, None
         started = time.perf_counter()
-        for peer in self.peers.values():
+        for peer in self.members.values():
             peer.send("round", timeout=30.0)
         if kill is not None:
             time.sleep(0.5 * self._shortest)
-            self.peers.pop(kill).kill()
-        answers = [peer.answer() for peer in self.peers.values()]
+            self.members.pop(kill).kill()
+        answers = [peer.answer() for peer in self.members.values()]
         took = time.perf_counter() - started
         self._shortest = min(self._shortest, took)
-        if any(one is None or one["group"] < len(self.peers) for one in answers):
+        if any(one is None or one["group"] < len(self.members) for one in answers):
             return took, None
-        averaged = [slot + 1 for slot in sorted(self.peers)]
-        errors = []
-        for peer in self.peers.values():
-            peer.send("error", seeds=averaged)
-            errors.append(peer.answer())
-        if any(one is None for one in errors):
-            return took, None
-        return took, max(one["error"] for one in errors if one)
+        return took, max((one["error"] for one in self._errors(list(self.members))), default=None)
 
 
 class Series:
@@ -275,7 +285,7 @@ class Series:
         return [4e-6 * size / seconds for seconds in self.seconds]
 
 
-def _series(name: str, group: OurGroup | PeerGroup, rounds: int, kills: int) -> Series:
+def _series(name: str, group: Group, rounds: int, kills: int) -> Series:
     """Run undisturbed rounds, then rounds with one killed process each."""
     seen = Series()
     for number in range(rounds + 1):
@@ -317,7 +327,7 @@ def measure_rounds(quick: bool, rounds: int, kills: int) -> list[Row]:
     speeds: dict[str, float] = {}
     size = specification(quick, DENSE).num_parameters()
     for name, settings, what in (
-        ("ours", DEFAULT, "the default payload, both ways"),
+        ("ours", PLAIN, "the default payload, both ways"),
         ("ours_8bit", DENSE, "all values in 8 bits, both ways"),
     ):
         with ExitStack() as stack:

@@ -17,10 +17,8 @@ entries at 2 bits both ways, rounds of 20 steps), under ours and under the mean.
 workers at these defaults, one of them an attacker, relative to four honest ones.
 """
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,7 +27,7 @@ from numpy.typing import NDArray
 
 from benchmarks.report import Row, progress, row, run
 from benchmarks.training.corpus import standard_library
-from benchmarks.training.trainers import next_replica_states
+from benchmarks.training.trainers import next_replica_states, train_unit
 from training_gym.aggregate.aggregation import aggregate
 from training_gym.aggregate.outer_step import OuterState, initial_outer_state, outer_step
 from training_gym.compress.payload_format import decode, encode
@@ -37,9 +35,7 @@ from training_gym.data.dataset import Tokens
 from training_gym.evaluate.loss import validation_loss
 from training_gym.model.layout import Arrays, initial_parameters
 from training_gym.spec.config import ModelConfig, TrainingConfig, TrainingSpec
-from training_gym.units.replica_state import fresh_slot_state, load_slot_state
-from training_gym.units.trace import Unit
-from training_gym.units.unit import run_unit
+from training_gym.units.replica_state import fresh_slot_state
 
 WORKERS = 8
 BAD = {0: 0, 12: 1, 25: 2, 37: 3}
@@ -57,23 +53,9 @@ SETTINGS: dict[str, Any] = {
     "down_top_k": 0,
 }
 """Fixed here, so that changed defaults of a specification do not change the attacks' conditions."""
-_NO_HASH = "0x" + "00" * 32
 
 Wide = NDArray[np.float64]
 Attack = Callable[[Wide, np.random.Generator], Wide]
-
-
-def _flip(honest: Wide, noise: np.random.Generator) -> Wide:
-    return -5 * mean(honest)
-
-
-def _alie(honest: Wide, noise: np.random.Generator) -> Wide:
-    lie: Wide = honest.mean(axis=0) - 1.5 * honest.std(axis=0)
-    return lie
-
-
-def _ipm(honest: Wide, noise: np.random.Generator) -> Wide:
-    return -0.5 * mean(honest)
 
 
 def _noise(honest: Wide, noise: np.random.Generator) -> Wide:
@@ -81,24 +63,14 @@ def _noise(honest: Wide, noise: np.random.Generator) -> Wide:
     return drawn * float(np.linalg.norm(honest[0]) / np.linalg.norm(drawn))
 
 
-def _mimic(honest: Wide, noise: np.random.Generator) -> Wide:
-    lie: Wide = honest[0]
-    return lie
-
-
 ATTACKS: dict[str, Attack | None] = {
-    "flip": _flip,
-    "alie": _alie,
-    "ipm": _ipm,
+    "flip": lambda honest, _: -5 * honest.mean(axis=0),
+    "alie": lambda honest, _: honest.mean(axis=0) - 1.5 * honest.std(axis=0),
+    "ipm": lambda honest, _: -0.5 * honest.mean(axis=0),
     "noise": _noise,
-    "mimic": _mimic,
+    "mimic": lambda honest, _: honest[0],
     "stale": None,  # independent of the round
 }
-
-
-def mean(vectors: Wide) -> Wide:
-    result: Wide = vectors.mean(axis=0)
-    return result
 
 
 def trimmed_mean(vectors: Wide) -> Wide:
@@ -131,7 +103,12 @@ def _nearest_to_neighbours(vectors: Wide, bad: int) -> int:
     return int(np.argmin(distances[:, 1 : max(2, len(vectors) - bad - 1)].sum(axis=1)))
 
 
-PEERS = {"mean": mean, "trimmed": trimmed_mean, "krum": krum, "bulyan": bulyan}
+PEERS: dict[str, Callable[[Wide], Wide]] = {
+    "mean": lambda vectors: vectors.mean(axis=0),
+    "trimmed": trimmed_mean,
+    "krum": krum,
+    "bulyan": bulyan,
+}
 
 
 def _next(
@@ -161,26 +138,22 @@ def train(
     states = dict.fromkeys(range(workers), fresh_slot_state(spec))
     first: dict[int, bytes] = {}
     restored: set[int] = set()
-    with tempfile.TemporaryDirectory() as directory:
-        for round_ in range(spec.training.rounds):
-            payloads, after = {}, {}
-            for slot in range(workers):
-                if slot >= workers - bad and (attack != "stale" or round_):
-                    continue
-                unit = Unit(spec, _NO_HASH, round_, slot, parameters, texts[0], states[slot], _NO_HASH)
-                result = run_unit(unit, Path(directory))
-                payloads[slot], after[slot] = result.payload, load_slot_state(spec, result.slot_state)
-            lie = ATTACKS[attack]
-            if bad and lie is not None:
-                honest = _decoded(spec, payloads)
-                for slot in range(workers - bad, workers):
-                    payloads[slot] = encode(spec, lie(honest, noise).astype(np.float32))
-            first = first or payloads
-            if attack == "stale":
-                payloads |= {slot: first[slot] for slot in range(workers - bad, workers)}
-            parameters, state, excluded = _next(aggregator, spec, parameters, payloads, state)
-            handed, restored = next_replica_states(spec, after, payloads, excluded, restored)
-            states |= handed
+    for round_ in range(spec.training.rounds):
+        payloads, after = {}, {}
+        for slot in range(workers):
+            if slot < workers - bad or (attack == "stale" and not round_):
+                payloads[slot], after[slot] = train_unit(spec, round_, slot, parameters, texts[0], states[slot])
+        lie = ATTACKS[attack]
+        if bad and lie is not None:
+            honest = _decoded(spec, payloads)
+            for slot in range(workers - bad, workers):
+                payloads[slot] = encode(spec, lie(honest, noise).astype(np.float32))
+        first = first or payloads
+        if attack == "stale":
+            payloads |= {slot: first[slot] for slot in range(workers - bad, workers)}
+        parameters, state, excluded = _next(aggregator, spec, parameters, payloads, state)
+        handed, restored = next_replica_states(spec, after, payloads, excluded, restored)
+        states |= handed
     return validation_loss(spec, parameters, texts[1])
 
 

@@ -4,7 +4,6 @@ anvil and PostgreSQL run on this machine. A remote node adds a round trip per re
 are therefore repeated with a delay before each answer.
 """
 
-import shutil
 import sys
 import tempfile
 import time
@@ -27,7 +26,8 @@ from market.chain.indexer import MAX_RANGE, Indexer
 from market.chain.rpc import transport
 from market.chain.rpc.client import ChainClient
 from market.chain.service import queue_intent
-from market.platform.db.session import Database, psycopg_url
+from market.platform.db.engine import psycopg_url
+from market.platform.db.session import Database
 from market.tables import metadata
 from zoo_compute.devnet.binaries import find_anvil
 
@@ -50,23 +50,23 @@ QUICK = _Size(blocks=100, one_by_one=20, payments=8, repetitions=1)
 def measure(quick: bool) -> list[Row]:
     """Return all rows."""
     size = QUICK if quick else FULL
-    directory = Path(tempfile.mkdtemp(prefix="zoo-bench-"))
-    try:
-        with postgres(directory) as url, AnvilProcess() as anvil:
-            progress("deploying the contracts")
-            deployment = deploy_contracts(anvil)
-            chain = Chain(anvil, deployment, chain_settings(anvil, deployment, directory))
-            sent = [_payments(chain, _fresh_database(url), size.payments) for _ in range(size.repetitions)]
-            progress(f"mining {size.blocks} blocks")
-            for _ in range(size.blocks // EVENT_EVERY):
-                chain.stake(PROVIDER, 1)
-                anvil.rpc("anvil_mine", hex(EVENT_EVERY - 2))
-            rows = [row("payments_per_second", "transactions/s", sent, "queued to final, a block as soon as sent")]
-            for delay, suffix in ((0.0, ""), (ROUND_TRIP_SECONDS, "_20ms")):
-                rows += _indexing(chain, url, size, delay, suffix)
-            return rows
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="zoo-bench-", ignore_cleanup_errors=True) as directory,
+        postgres(Path(directory)) as url,
+        AnvilProcess() as anvil,
+    ):
+        progress("deploying the contracts")
+        deployment = deploy_contracts(anvil)
+        chain = Chain(anvil, deployment, chain_settings(anvil, deployment, Path(directory)))
+        sent = [_payments(chain, _fresh_database(url), size.payments) for _ in range(size.repetitions)]
+        progress(f"mining {size.blocks} blocks")
+        for _ in range(size.blocks // EVENT_EVERY):
+            chain.stake(PROVIDER, 1)
+            anvil.rpc("anvil_mine", hex(EVENT_EVERY - 2))
+        rows = [row("payments_per_second", "transactions/s", sent, "queued to final, a block as soon as sent")]
+        for delay, suffix in ((0.0, ""), (ROUND_TRIP_SECONDS, "_20ms")):
+            rows += _indexing(chain, url, size, delay, suffix)
+        return rows
 
 
 def _indexing(chain: Chain, url: str, size: _Size, delay: float, suffix: str) -> list[Row]:
@@ -98,7 +98,6 @@ def _blocks_per_second(chain: Chain, database: Database, max_range: int, blocks:
 
 def _payments(chain: Chain, database: Database, count: int) -> float:
     progress(f"sending {count} payments")
-    arguments: list[Any] = [PROVIDER.address, 1]
     for number in range(count):
         with database.transaction() as session:
             key = f"pay:{number}"
@@ -109,7 +108,7 @@ def _payments(chain: Chain, database: Database, count: int) -> float:
                 subject=key,
                 contract="ZenToken",
                 function="transfer",
-                arguments=arguments,
+                arguments=[PROVIDER.address, 1],
             )
     sender = chain.sender(database)
     before = chain.client().nonce(OPERATOR.address)

@@ -14,8 +14,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,9 @@ import numpy as np
 import torch
 
 from benchmarks.averaging import running_store
-from benchmarks.report import Row, progress, row, run
+from benchmarks.report import Row, progress, row, run, timed
 from benchmarks.training.corpus import standard_library
+from benchmarks.training.trainers import train_unit
 from market.platform.storage.client import Storage
 from training_gym.aggregate.aggregation import aggregate
 from training_gym.aggregate.outer_step import initial_outer_state, save_outer_state
@@ -33,9 +33,7 @@ from training_gym.model.tensors import tensor_digest
 from training_gym.spec.config import ModelConfig, TrainingConfig, TrainingSpec
 from training_gym.spec.manifests import MAX_MANIFEST_BYTES
 from training_gym.units.checkpoint import CheckpointManifest, load_state, save_state, state_pieces
-from training_gym.units.replica_state import fresh_slot_state, load_slot_state
-from training_gym.units.trace import Unit
-from training_gym.units.unit import run_unit
+from training_gym.units.replica_state import fresh_slot_state
 from zoo_compute.content.blockstore import BlockStore
 from zoo_compute.content.gateway import GatewayClient
 from zoo_protocol.content import unixfs
@@ -43,12 +41,6 @@ from zoo_protocol.content import unixfs
 _ANY_CID = "bafkreihdwdcefgh4dqkjv67uzcmw7ojee6xedzdetojuzjevtenxquvyku"
 _JOB = "0x" + "00" * 32
 _MAX_BYTES = 1 << 30
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
 
 
 def _manifest(spec: TrainingSpec, round_: int, model: str) -> bytes:
@@ -66,17 +58,17 @@ def _speeds(spec: TrainingSpec, seed: int, store: Mapping[str, str]) -> dict[str
         file.write_bytes(data)
         _force(file)
 
-        seconds["sha256"] = _seconds(lambda: hashlib.sha256(data).digest())
-        seconds["copy"] = _seconds(lambda: _force(shutil.copyfile(file, copy)))
-        seconds["hash"] = _seconds(lambda: unixfs.cid_of_file(data))
+        seconds["sha256"] = timed(lambda: hashlib.sha256(data).digest())[1]
+        seconds["copy"] = timed(lambda: _force(shutil.copyfile(file, copy)))[1]
+        seconds["hash"] = timed(lambda: unixfs.cid_of_file(data))[1]
 
         def write() -> None:
             model = blocks.add(state_pieces(parameters))
             blocks.add(_manifest(spec, 1, str(model)))
 
-        seconds["write"] = _seconds(write)
+        seconds["write"] = timed(write)[1]
         root = unixfs.build(data, lambda _cid, _block: None)
-        seconds["read"] = _seconds(lambda: blocks.fetch(root, max_bytes=_MAX_BYTES))
+        seconds["read"] = timed(lambda: blocks.fetch(root, max_bytes=_MAX_BYTES))[1]
     storage = Storage(store["rpc"])
     cid = ""
 
@@ -92,11 +84,11 @@ def _speeds(spec: TrainingSpec, seed: int, store: Mapping[str, str]) -> dict[str
         if tensor_digest(found) != tensor_digest(parameters):
             raise AssertionError("the loaded parameters differ from the saved ones")
 
-    seconds["upload"] = _seconds(upload)
+    seconds["upload"] = timed(upload)[1]
     with tempfile.TemporaryDirectory() as directory, GatewayClient([store["gateway"]]) as gateway:
         model = unixfs.cid_of_file(data)
-        seconds["download"] = _seconds(lambda: gateway.download(model, Path(directory, "m"), max_bytes=_MAX_BYTES))
-    seconds["resume"] = _seconds(resume)
+        seconds["download"] = timed(lambda: gateway.download(model, Path(directory, "m"), max_bytes=_MAX_BYTES))[1]
+    seconds["resume"] = timed(resume)[1]
     return {name: taken if name == "resume" else megabytes / taken for name, taken in seconds.items()}
 
 
@@ -114,22 +106,18 @@ def _shared(seed: int, quick: bool, **settings: Any) -> float:
     parameters, state = initial_parameters(model, seed), initial_outer_state(spec)
     states = {slot: fresh_slot_state(spec) for slot in range(2)}
     shares, before = [], set[object]()
-    with tempfile.TemporaryDirectory() as directory:
-        for round_ in range(3):
-            payloads = {}
-            for slot, slot_state in states.items():
-                unit = Unit(spec, _JOB, round_, slot, parameters, train, slot_state, _JOB)
-                result = run_unit(unit, Path(directory))
-                payloads[slot] = result.payload
-                states[slot] = load_slot_state(spec, result.slot_state)
-            aggregated = aggregate(spec, parameters, payloads, outer_state=state)
-            parameters, state = aggregated.parameters, aggregated.outer_state
-            blocks: set[object] = set()
-            for file in (save_state(parameters), save_outer_state(spec, state)):
-                unixfs.build(file, lambda cid, _block, blocks=blocks: blocks.add(cid))  # type: ignore[misc]
-            if before:
-                shares.append(len(blocks & before) / len(blocks))
-            before = blocks
+    for round_ in range(3):
+        payloads = {}
+        for slot, slot_state in states.items():
+            payloads[slot], states[slot] = train_unit(spec, round_, slot, parameters, train, slot_state)
+        aggregated = aggregate(spec, parameters, payloads, outer_state=state)
+        parameters, state = aggregated.parameters, aggregated.outer_state
+        blocks: set[object] = set()
+        for file in (save_state(parameters), save_outer_state(spec, state)):
+            unixfs.build(file, lambda cid, _block, blocks=blocks: blocks.add(cid))  # type: ignore[misc]
+        if before:
+            shares.append(len(blocks & before) / len(blocks))
+        before = blocks
     return float(np.mean(shares))
 
 

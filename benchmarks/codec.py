@@ -10,31 +10,27 @@ the order-0 entropy of the sent levels, and 32 bits of scales per chunk.
 
 import math
 import statistics
-import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import torch
 
 from benchmarks.report import Row, row, run
 from benchmarks.training.corpus import standard_library
+from benchmarks.training.trainers import train_unit
 from training_gym.compress.codes import LEVEL
 from training_gym.compress.payload_format import Format, decode, decode_vector, encode_vector, layout_digest
 from training_gym.compress.quantise import chunk_count, quantise
 from training_gym.model.layout import initial_parameters
 from training_gym.model.tensors import Vector
 from training_gym.spec.config import CHUNK, ModelConfig, TrainingConfig, TrainingSpec
-from training_gym.units.replica_state import fresh_slot_state, load_slot_state
-from training_gym.units.trace import Unit
-from training_gym.units.unit import run_unit
+from training_gym.units.replica_state import fresh_slot_state
 
 SETTINGS = [(CHUNK, 2), (960, 2), (1024, 2), (1024, 4), (1024, 8), (512, 2), (256, 2), (64, 2), (4096, 8)]
 """(entries per 4096, bits); the first is a training specification's default, and its rows have no suffix."""
 _UNITS = {"encode_gb_s": "GB/s", "decode_gb_s": "GB/s", "bits_per_parameter": "bits", "entropy_excess": "share"}
-_NO_HASH = "0x" + "00" * 32
 
 
 def pseudo_gradient(seed: int, quick: bool) -> tuple[Vector, bytes]:
@@ -44,12 +40,8 @@ def pseudo_gradient(seed: int, quick: bool) -> tuple[Vector, bytes]:
     spec = TrainingSpec(model, "unused", training)
     train, _ = standard_library(1 << 20)
     start = initial_parameters(model, seed)
-    nothing = fresh_slot_state(spec)
-    unit = Unit(spec, _NO_HASH, 0, seed, start, train, nothing, _NO_HASH)
-    with tempfile.TemporaryDirectory() as directory:
-        result = run_unit(unit, Path(directory))
-    vector = load_slot_state(spec, result.slot_state).error_feedback + decode(spec, result.payload).dense()
-    return vector, layout_digest(spec)
+    payload, state = train_unit(spec, 0, seed, start, train, fresh_slot_state(spec))
+    return state.error_feedback + decode(spec, payload).dense(), layout_digest(spec)
 
 
 def entropy_bound(vector: Vector, top_k: int, bits: int) -> float:
@@ -72,12 +64,7 @@ def measure(quick: bool) -> list[Row]:
     inputs = [pseudo_gradient(seed, quick) for seed in range(1 if quick else 3)]
     rows = []
     for number, (top_k, bits) in enumerate(SETTINGS):
-        seen: dict[str, list[float]] = {
-            "encode_gb_s": [],
-            "decode_gb_s": [],
-            "bits_per_parameter": [],
-            "entropy_excess": [],
-        }
+        seen: dict[str, list[float]] = {name: [] for name in _UNITS}
         for vector, layout in inputs:
             format_ = Format(len(vector), top_k, bits, layout)
             payload = encode_vector(format_, vector)

@@ -53,18 +53,14 @@ class RecentDemand:
         self._supply = supply
         self._recent: deque[Ask] = deque(maxlen=RECENT)
         self._count = 0
-        self._scarcity: dict[Hashable, float] = {}
+        self.scarcity: dict[Hashable, float] = {}  # by kind of machine, last computed
 
     def note(self, task: Task) -> None:
         """Record an arrived job."""
         self._recent.append(Ask(task.wants, task.workers))
         self._count += 1
         if self._count % REFRESH == 0:
-            self._scarcity = scarcity(self._recent, self._supply)
-
-    def scarcity(self) -> Mapping[Hashable, float]:
-        """Return the last computed scarcity by kind of machine."""
-        return self._scarcity
+            self.scarcity = scarcity(self._recent, self._supply)
 
 
 def ours(size: int, candidates: Sequence[Candidate], _random: Random) -> list[Candidate]:
@@ -199,7 +195,7 @@ def replay(machines: Sequence[Machine], tasks: Sequence[Task], policy: Policy, s
             asked.note(coming[-1])
             waiting.append(coming.pop())
         reserved: set[str] = set()
-        scarce = asked.scarcity()
+        scarce = asked.scarcity
         for task in list(waiting):
             if len(free) - len(reserved) < task.workers:
                 continue
@@ -254,7 +250,7 @@ def _speed(found: Trace, count: int, seed: int, decisions: int) -> float:
     started = time.perf_counter()
     for task in tasks:
         asked.note(task)
-        gangs = [pool.choose(task.workers, task.wants, scarcity=asked.scarcity()) for pool in pools.values()]
+        gangs = [pool.choose(task.workers, task.wants, scarcity=asked.scarcity) for pool in pools.values()]
         gang = min((gang for gang in gangs if len(gang) == task.workers), key=gang_cost, default=[])
         out.append([pools[one.node.environment_class].remove(one.node.provider) for one in gang])
         if len(out) > 2:

@@ -17,13 +17,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import structlog
 
 from zoo_compute.base.plain_json import to_json
 
-_Z99 = statistics.NormalDist().inv_cdf(0.995)
+Z99 = statistics.NormalDist().inv_cdf(0.995)
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +49,23 @@ def row(name: str, unit: str, values: Sequence[float], note: str = "") -> Row:
 
 def wilson(found: int, of: int) -> tuple[float, float]:
     """Return Wilson's 99 % bounds of the share ``found / of``."""
-    share, z = found / of, _Z99
+    share, z = found / of, Z99
     middle = (share + z * z / (2 * of)) / (1 + z * z / of)
     spread = z / (1 + z * z / of) * math.sqrt(share * (1 - share) / of + z * z / (4 * of * of))
     # Exact bounds for shares of 0 and 1, which rounding would miss.
     return middle - spread if found else 0.0, middle + spread if found < of else 1.0
+
+
+def timed(
+    work: Callable[[], _T], repetitions: int = 1, clock: Callable[[], float] = time.perf_counter
+) -> tuple[_T, float]:
+    """Return the result, and the seconds of the fastest run: that of an idle processor."""
+    seconds = []
+    for _ in range(repetitions):
+        started = clock()
+        result = work()
+        seconds.append(clock() - started)
+    return result, min(seconds)
 
 
 def progress(text: str) -> None:
@@ -68,7 +81,7 @@ def machine() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
         "memory_gb": round(pages / 2**30),
         "python": platform.python_version(),
-        "torch": _version("torch"),
+        "torch": importlib.metadata.version("torch"),
         "load": [round(load, 1) for load in os.getloadavg()],
     }
 
@@ -153,10 +166,3 @@ def _cpu_model() -> str:
         return platform.processor() or platform.machine()
     models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(models, platform.machine())
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None

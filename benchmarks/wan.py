@@ -235,7 +235,7 @@ def measure(quick: bool) -> list[Row]:
         if "_nodes_" in name:
             events = sum(outcome.events for outcome in outcomes)
             rows.append(row(f"events_per_second_{plan.nodes}", "1/s", [events / spent], f"{events:,} events"))
-        if plan.nodes <= MAX_NODES and plan.patient and not plan.straggler_share:
+        if _is_quotable(plan):
             share = round_time(plan.spec, plan.nodes, plan.compute_seconds, plan.link).share
             quoted[name] = share - statistics.median(outcome.efficiency for outcome in outcomes)
             quoted_without_churn[name] = share - simulate(replace(plan, churn=0.0).scenario(costs, 0)).efficiency
@@ -245,6 +245,11 @@ def measure(quick: bool) -> list[Row]:
         if settings == Settings.of(PLAIN) or settings.down_top_k == settings.top_k:
             rows += _sizes(settings, costs)
     return rows + compare(quick)
+
+
+def _is_quotable(plan: Plan) -> bool:
+    """Return whether the market could quote the plan, under the estimate's assumptions."""
+    return plan.nodes <= MAX_NODES and plan.patient and not plan.straggler_share
 
 
 def _quote_error(name: str, errors: dict[str, float]) -> Row:
@@ -266,7 +271,7 @@ def _parts(name: str, plan: Plan, costs: Costs, outcomes: list[Outcome]) -> list
 
 
 def _sizes(settings: Settings, costs: Costs) -> list[Row]:
-    suffix = f"k{settings.top_k}_b{settings.bits}"
+    suffix = f"k{settings.top_k}_b{settings.value_bits}"
     rows = [row(f"up_bits_{suffix}_down_{settings.down_top_k}", "bits/parameter", [8 * costs.payload], "a payload")]
     if settings.down_top_k:
         rows.append(row(f"down_bits_{suffix}", "bits/parameter", [8 * costs.update], "an update"))

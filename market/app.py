@@ -30,6 +30,7 @@ from market.orders.events_router import router as events
 from market.orders.router import router as jobs
 from market.payments.rewards.router import router as rewards
 from market.payments.settlement.router import router as settlement
+from market.platform.db.engine import Timeouts
 from market.platform.db.session import Database
 from market.platform.db.task_queue import celery_sender, connect_redis
 from market.platform.http.etag import ConditionalGet
@@ -83,7 +84,7 @@ def build_services(settings: Settings) -> Services:
     """
     connect_features()
     deployment = Deployment.load(Path(settings.deployment_file))
-    database = Database(settings.database_url, enqueue=celery_sender(settings.redis_url))
+    database = Database(settings.database_url, Timeouts.of(settings), enqueue=celery_sender(settings.redis_url))
     domain = Domain(deployment.chain_id, deployment.address("JobEscrow"))
     acknowledger = Signer.acknowledger(settings)
     return Services(

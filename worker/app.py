@@ -13,16 +13,10 @@ from market.settings import Settings
 from worker.task_dedup import RETENTION_SECONDS, DeduplicatedTask
 
 TASKS = (
-    "worker.tasks.auctions",
     "worker.tasks.chain",
-    "worker.tasks.disputes",
-    "worker.tasks.events",
-    "worker.tasks.ledger",
-    "worker.tasks.retention",
-    "worker.tasks.rewards",
-    "worker.tasks.rounds",
-    "worker.tasks.settlement",
-    "worker.tasks.sweep",
+    "worker.tasks.jobs",
+    "worker.tasks.payments",
+    "worker.tasks.upkeep",
     "worker.tasks.verification",
     "worker.tasks.webhooks",
 )

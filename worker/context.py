@@ -14,6 +14,7 @@ from market.chain.transactions.sender import Sender
 from market.chain.transactions.signer import Signer
 from market.chain.views import ChainViews
 from market.domain.network import NETWORKS, NetworkParameters
+from market.platform.db.engine import Timeouts
 from market.platform.db.session import Database
 from market.platform.db.task_queue import celery_sender, connect_redis
 from market.platform.observability.logs import configure_logs
@@ -52,7 +53,7 @@ def build_context(settings: Settings) -> Context:
     connect_features()
     network = NETWORKS[settings.network]
     deployment = Deployment.load(Path(settings.deployment_file))
-    database = Database(settings.database_url, enqueue=celery_sender(settings.redis_url))
+    database = Database(settings.database_url, Timeouts.of(settings), enqueue=celery_sender(settings.redis_url))
     chain = ChainViews.connect(settings, deployment)
     challenger, former = Signer.challenger(settings), Signer.former_challenger(settings)
     disputing = {signer.address: signer for signer in (challenger, former) if signer is not None}

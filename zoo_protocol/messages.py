@@ -27,75 +27,29 @@ MAX_PROMISE_SECONDS = 86_400
 """Latest inclusion, after delivery, that an acknowledgement may grant and still protect a node."""
 _CURVE_ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141  # of secp256k1 (SEC 2)
 
-_DOMAIN_TYPE = [
-    {"name": "name", "type": "string"},
-    {"name": "version", "type": "string"},
-    {"name": "chainId", "type": "uint256"},
-    {"name": "verifyingContract", "type": "address"},
-]
 
-JOB_ORDER_TYPE = [
-    {"name": "payer", "type": "address"},
-    {"name": "specHash", "type": "bytes32"},
-    {"name": "tier", "type": "uint8"},
-    {"name": "units", "type": "uint32"},
-    {"name": "unitWeight", "type": "uint48"},
-    {"name": "segments", "type": "uint16"},
-    {"name": "samplingBps", "type": "uint16"},
-    {"name": "budget", "type": "uint96"},
-    {"name": "maxPrice", "type": "uint80"},
-    {"name": "waitUntil", "type": "uint40"},
-    {"name": "nonce", "type": "uint256"},
-]
+def _members(declaration: str) -> list[dict[str, str]]:
+    """Return the fields of an EIP-712 struct, declared as in Solidity: ``type name, type name``."""
+    return [{"name": name, "type": kind} for kind, name in (member.split() for member in declaration.split(", "))]
 
-ASK_TYPE = [
-    {"name": "provider", "type": "address"},
-    {"name": "tier", "type": "uint8"},
-    {"name": "gpus", "type": "uint32"},
-    {"name": "minPrice", "type": "uint96"},
-    {"name": "validUntil", "type": "uint40"},
-    {"name": "nonce", "type": "uint256"},
-]
 
-HEARTBEAT_TYPE = [
-    {"name": "provider", "type": "address"},
-    {"name": "challenge", "type": "bytes32"},
-]
-
-UNIT_COMMITMENT_TYPE = [
-    {"name": "jobId", "type": "bytes32"},
-    {"name": "round", "type": "uint32"},
-    {"name": "slot", "type": "uint32"},
-    {"name": "provider", "type": "address"},
-    {"name": "traceRoot", "type": "bytes32"},
-    {"name": "payloadHash", "type": "bytes32"},
-]
-
-ACKNOWLEDGEMENT_TYPE = [
-    {"name": "unitId", "type": "bytes32"},
-    {"name": "includeBy", "type": "uint40"},
-]
-
-VERDICT_TYPE = [
-    {"name": "disputeId", "type": "bytes32"},
-    {"name": "draw", "type": "uint32"},
-    {"name": "providerCorrect", "type": "bool"},
-]
-
-OBJECTION_TYPE = [
-    {"name": "disputeId", "type": "bytes32"},
-    {"name": "draw", "type": "uint32"},
-]
+_DOMAIN_TYPE = _members("string name, string version, uint256 chainId, address verifyingContract")
+JOB_ORDER_TYPE = _members(
+    "address payer, bytes32 specHash, uint8 tier, uint32 units, uint48 unitWeight, uint16 segments, "
+    "uint16 samplingBps, uint96 budget, uint80 maxPrice, uint40 waitUntil, uint256 nonce"
+)
+ASK_TYPE = _members("address provider, uint8 tier, uint32 gpus, uint96 minPrice, uint40 validUntil, uint256 nonce")
+HEARTBEAT_TYPE = _members("address provider, bytes32 challenge")
+UNIT_COMMITMENT_TYPE = _members(
+    "bytes32 jobId, uint32 round, uint32 slot, address provider, bytes32 traceRoot, bytes32 payloadHash"
+)
+ACKNOWLEDGEMENT_TYPE = _members("bytes32 unitId, uint40 includeBy")
+VERDICT_TYPE = _members("bytes32 disputeId, uint32 draw, bool providerCorrect")
+OBJECTION_TYPE = _members("bytes32 disputeId, uint32 draw")
 
 REPLAYED = frozenset({"step_correct", "step_false", "diverged"})
 """Reasons of a referee that come from its replay, so that it signs a :class:`Verdict`."""
-PERMIT_TYPE = [
-    {"name": "owner", "type": "address"},
-    {"name": "spender", "type": "address"},
-    {"name": "value", "type": "uint256"},
-    {"name": "nonce", "type": "uint256"},
-    {"name": "deadline", "type": "uint256"},
-]
+PERMIT_TYPE = _members("address owner, address spender, uint256 value, uint256 nonce, uint256 deadline")
 
 
 @lru_cache(1024)

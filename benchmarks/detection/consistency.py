@@ -6,17 +6,16 @@ occur, two replicas are one and two rounds late, and one reads another kind of t
 replica, without being aggregated.
 """
 
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import torch
 
 from benchmarks.byzantine import ATTACKS
 from benchmarks.training.corpus import standard_library
+from benchmarks.training.trainers import train_unit
 from training_gym.aggregate.aggregation import admit, aggregate, measure_payloads, sketch_seed
 from training_gym.aggregate.outer_step import initial_outer_state
 from training_gym.aggregate.robust import decide
@@ -27,9 +26,7 @@ from training_gym.evaluate.loss import mean_loss
 from training_gym.exchange.deadlines import staleness_weight
 from training_gym.model.layout import Arrays, initial_parameters
 from training_gym.spec.config import ModelConfig, TrainingConfig, TrainingSpec
-from training_gym.units.replica_state import fresh_slot_state, load_slot_state
-from training_gym.units.trace import Unit
-from training_gym.units.unit import run_unit
+from training_gym.units.replica_state import fresh_slot_state
 from training_gym.verify.consistency import Statistics, held_out, measure, outlier_flags
 from zoo_protocol.hashing import sha256
 
@@ -42,7 +39,6 @@ OTHER_DATA = 7
 ATTACKED = 2
 FIRST_SEED = 10
 """Seeds 0 and 1 chose the thresholds, so no result uses them."""
-_NO_HASH = "0x" + "00" * 32
 MODEL = ModelConfig(hidden_size=32, num_layers=1, num_heads=2, sequence_length=32)
 
 
@@ -73,9 +69,7 @@ def simulate(rounds: int, seeds: int) -> Findings:
     torch.set_num_threads(1)
     found = Findings()
     usual, held = standard_library(1 << 22)
-    random = np.random.default_rng(0)
-    text = " ".join(f"{number:.4f}" for number in random.normal(size=len(usual) // 8))
-    other = np.frombuffer(text.encode(), np.uint8)
+    other = _other_text(len(usual))
     for seed in range(FIRST_SEED, FIRST_SEED + seeds):
         training = TrainingConfig(
             rounds=rounds, inner_steps=8, segment_steps=8, batch_size=8, warmup_steps=4, top_k=512, seed=seed
@@ -85,32 +79,33 @@ def simulate(rounds: int, seeds: int) -> Findings:
     return found
 
 
+def _other_text(size: int) -> Tokens:
+    """Return numbers as text, as in data files, which differ from programs."""
+    random = np.random.default_rng(0)
+    text = " ".join(f"{number:.4f}" for number in random.normal(size=size // 8))
+    return np.frombuffer(text.encode(), np.uint8)
+
+
 def _rounds(
     spec: TrainingSpec, usual: Tokens, other: Tokens
 ) -> Iterator[tuple[TrainingSpec, Arrays, dict[int, bytes]]]:
     parameters, outer = initial_parameters(MODEL, spec.training.seed), initial_outer_state(spec)
     states = dict.fromkeys(range(SLOTS), fresh_slot_state(spec))
-    on_the_way: dict[int, list[bytes]] = {slot: [] for slot in LATE}
-    with tempfile.TemporaryDirectory() as directory:
-        for round_ in range(spec.training.rounds):
-            arrived = {}
-            for slot in range(SLOTS):
-                adapted = with_top_k(spec, top_k_levels(spec)[LEVEL[slot]])
-                text = other if slot == OTHER_DATA else usual
-                unit = Unit(adapted, _NO_HASH, round_, slot, parameters, text, states[slot], _NO_HASH)
-                result = run_unit(unit, Path(directory))
-                states[slot] = load_slot_state(adapted, result.slot_state)
-                if slot not in LATE:
-                    arrived[slot] = result.payload
-                    continue
-                on_the_way[slot].append(result.payload)
-                if len(on_the_way[slot]) > LATE[slot]:
-                    arrived[slot] = on_the_way[slot].pop(0)
-            if round_ > max(LATE.values()):  # from here on every kind of node takes part
-                yield spec, parameters, arrived
-            weights = {slot: staleness_weight(LATE.get(slot, 0)) for slot in arrived}
-            aggregated = aggregate(spec, parameters, arrived, weights, outer)
-            parameters, outer = aggregated.parameters, aggregated.outer_state
+    on_the_way: dict[int, list[bytes]] = {slot: [] for slot in range(SLOTS)}
+    for round_ in range(spec.training.rounds):
+        arrived = {}
+        for slot in range(SLOTS):
+            adapted = with_top_k(spec, top_k_levels(spec)[LEVEL[slot]])
+            text = other if slot == OTHER_DATA else usual
+            payload, states[slot] = train_unit(adapted, round_, slot, parameters, text, states[slot])
+            on_the_way[slot].append(payload)
+            if len(on_the_way[slot]) > LATE.get(slot, 0):
+                arrived[slot] = on_the_way[slot].pop(0)
+        if round_ > max(LATE.values()):  # from here on every kind of node takes part
+            yield spec, parameters, arrived
+        weights = {slot: staleness_weight(LATE.get(slot, 0)) for slot in arrived}
+        aggregated = aggregate(spec, parameters, arrived, weights, outer)
+        parameters, outer = aggregated.parameters, aggregated.outer_state
 
 
 def _check_round(

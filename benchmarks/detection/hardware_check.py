@@ -10,10 +10,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from typing import TypeVar
+from functools import partial
 
-from benchmarks.report import Row, progress, row
+from benchmarks.report import Row, progress, row, timed
 from market.domain.network import MAINNET
 from market.providers.benchmarks.service import work_of
 from training_gym.hardware.challenge import Challenge, ProofParameters, state_digest, verify
@@ -21,7 +20,7 @@ from training_gym.hardware.challenge import Challenge, ProofParameters, state_di
 _SEED, _NONCE, _SECRET = (bytes([value]) * 32 for value in (1, 2, 3))
 _PRODUCTS = 3
 _CHECKS = 3
-_T = TypeVar("_T")
+_timed = partial(timed, clock=time.process_time)
 
 
 def rows(size: int | None) -> list[Row]:
@@ -66,7 +65,7 @@ def _measure(size: int, opened: int) -> tuple[float, list[float], float]:
     def made(rounds: int) -> tuple[float, bytes, Prover]:
         work = ProofParameters(size, pool=2, lanes=1, rounds=rounds, steps=1, opened=opened)
         prover = Prover(work, _SEED, [torch.device("cpu")])
-        seconds, committed = _timed(lambda: prover.work(_NONCE))
+        committed, seconds = _timed(lambda: prover.work(_NONCE))
         return seconds, committed, prover
 
     once, committed, prover = made(1)
@@ -75,18 +74,12 @@ def _measure(size: int, opened: int) -> tuple[float, list[float], float]:
     challenge = Challenge(ProofParameters(size, 2, 1, 1, 1, opened), _SEED, _NONCE)
     checks = []
     for _ in range(_CHECKS):
-        seconds, right = _timed(lambda: verify(challenge, committed, _SECRET, answer))
+        right, seconds = _timed(lambda: verify(challenge, committed, _SECRET, answer))
         if not right:
             raise RuntimeError("an honest answer was refused")
         checks.append(seconds)
-    start, _ = _timed(lambda: state_digest(challenge.start(0)))
+    _, start = _timed(lambda: state_digest(challenge.start(0)))
     return (more - once) / _PRODUCTS, checks, start
-
-
-def _timed(do: Callable[[], _T]) -> tuple[float, _T]:
-    began = time.process_time()
-    done = do()
-    return time.process_time() - began, done
 
 
 if __name__ == "__main__":

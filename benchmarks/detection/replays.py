@@ -10,8 +10,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ import numpy as np
 from benchmarks.training.corpus import standard_library
 from training_gym.data.dataset import Tokens
 from training_gym.model.layout import Arrays, initial_parameters
+from training_gym.model.tensors import Vector
 from training_gym.runtime.profile import CPU, ExecutionProfile
 from training_gym.spec.config import ModelConfig, TrainingConfig, TrainingSpec
 from training_gym.units.replica_state import error_feedback_digest, fresh_slot_state
@@ -64,21 +65,8 @@ CLASSES = {
 """Nodes use the first profile; the others are deviations of a misconfigured node."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Number of units of each specification that a class trains."""
-
-    units: dict[str, int]
-
-    def names(self) -> Iterator[tuple[str, int]]:
-        """Yield (specification, number) of each unit."""
-        for spec, count in self.units.items():
-            yield from ((spec, number) for number in range(count))
-
-
-FULL = Plan({"small": 36, "adamw": 16, "demo": 8, "wide": 4})
-QUICK = Plan({"small": 2, "adamw": 1})
-PLANS = {"full": FULL, "quick": QUICK}
+PLANS = {"full": {"small": 36, "adamw": 16, "demo": 8, "wide": 4}, "quick": {"small": 2, "adamw": 1}}
+"""Number of units of each specification that a class trains."""
 _PAYLOAD, _SLOT_STATE = "payload.bin", "slot-state.safetensors"
 DRIFT_UNITS = 4
 """Units of each specification and class whose end states are compared across classes."""
@@ -88,19 +76,9 @@ def call(work: str, profile: ExecutionProfile, directory: Path, *arguments: str)
     """Return the answer of a process of that class to ``work``. Raises RuntimeError: it failed."""
     environment = {name: value for name, value in os.environ.items() if name not in CPU.variables}
     environment["OMP_WAIT_POLICY"] = "passive"  # avoids spinning threads; changes no result
+    command = ["nice", "-n", "5", sys.executable, "-m", "benchmarks.detection.replays"]
     done = subprocess.run(
-        [
-            "nice",
-            "-n",
-            "5",
-            sys.executable,
-            "-m",
-            "benchmarks.detection.replays",
-            work,
-            str(directory),
-            profile.name,
-            *arguments,
-        ],
+        [*command, work, str(directory), profile.name, *arguments],
         env=environment | profile.variables,
         capture_output=True,
         text=True,
@@ -135,11 +113,11 @@ def _folder(directory: Path, class_name: str, spec: str, number: int) -> Path:
     return directory / class_name / f"{spec}-{number}"
 
 
-def _train(directory: Path, class_name: str, environment: str, plan: Plan) -> Any:
+def _train(directory: Path, class_name: str, environment: str, plan: Mapping[str, int]) -> Any:
     from training_gym.units.unit import run_unit
 
     leaves = {}
-    for spec, number in plan.names():
+    for spec, number in [(spec, number) for spec, count in plan.items() for number in range(count)]:
         folder = _folder(directory, class_name, spec, number)
         folder.mkdir(parents=True)
         result = run_unit(unit_of(spec, number, environment), folder)
@@ -168,18 +146,27 @@ def _replay(directory: Path, other: str) -> Any:
     return found
 
 
+def _earlier_change(directory: Path, spec: str, environment: str) -> Vector:
+    """Train an honest unit, and return its change of the parameters, which a later unit repeats."""
+    from training_gym.units.trace import load_boundary_state
+    from training_gym.units.unit import run_unit
+    from training_gym.verify.adversaries import parameter_change
+
+    unit = unit_of(spec, 0, environment)
+    run_unit(unit, directory)
+    middle = state_path(directory, unit.spec.segments - 1).read_bytes()
+    return parameter_change(unit, load_boundary_state(unit.spec, middle))
+
+
 def _attack(directory: Path, environment: str, specs: list[str]) -> Any:
     """Apply each minimal attack to every segment of a unit; return detections by attack."""
-    from training_gym.units.trace import check_result, load_boundary_state
+    from training_gym.units.trace import check_result
     from training_gym.units.unit import replay_segment, run_unit
-    from training_gym.verify.adversaries import Attack, dishonest_training, parameter_change
+    from training_gym.verify.adversaries import Attack, dishonest_training
 
     found: dict[str, list[bool]] = {attack.value: [] for attack in Attack}
     for spec in specs:
-        honest = unit_of(spec, 0, environment)
-        run_unit(honest, directory)
-        middle = state_path(directory, honest.spec.segments - 1).read_bytes()
-        earlier = parameter_change(honest, load_boundary_state(honest.spec, middle))
+        earlier = _earlier_change(directory, spec, environment)
         unit = unit_of(spec, 1, environment)
         for attack in Attack:
             for segment in range(unit.spec.segments):
@@ -207,10 +194,8 @@ def _drift(directory: Path, others: list[str]) -> Any:
             spec, number = name.split()
             if int(number) >= DRIFT_UNITS:
                 continue
-            unit, folder = (
-                unit_of(spec, int(number), trained["environment"]),
-                _folder(directory, other, spec, int(number)),
-            )
+            unit = unit_of(spec, int(number), trained["environment"])
+            folder = _folder(directory, other, spec, int(number))
             states = [state_path(folder, segment).read_bytes() for segment in range(unit.spec.segments)]
             slot_state = load_slot_state(unit.spec, (folder / _SLOT_STATE).read_bytes())
             claims = [load_boundary_state(unit.spec, state) for state in states[1:]]
@@ -226,23 +211,18 @@ def _attack_distances(directory: Path, environment: str, specs: list[str]) -> An
     """Return attacks' distances from the honest end: (whole, widest) by specification, attack."""
     from training_gym.units.trace import load_boundary_state
     from training_gym.units.unit import run_unit, segment_steps, train_steps
-    from training_gym.verify.adversaries import Attack, dishonest_training, parameter_change
+    from training_gym.verify.adversaries import Attack, dishonest_training
     from training_gym.verify.tolerance import difference
 
     found: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for spec in specs:
-        before = unit_of(spec, 0, environment)
-        run_unit(before, directory)
-        middle = state_path(directory, before.spec.segments - 1).read_bytes()
-        earlier = parameter_change(before, load_boundary_state(before.spec, middle))
+        earlier = _earlier_change(directory, spec, environment)
         unit = unit_of(spec, 1, environment)
         run_unit(unit, directory)
         for attack in Attack:
             for segment in range(unit.spec.segments):
-                start, steps = (
-                    load_boundary_state(unit.spec, state_path(directory, segment).read_bytes()),
-                    segment_steps(unit.spec, segment),
-                )
+                start = load_boundary_state(unit.spec, state_path(directory, segment).read_bytes())
+                steps = segment_steps(unit.spec, segment)
                 honest, _ = train_steps(unit, start, steps, lambda step, loss: None)
                 false, _ = dishonest_training(attack, {segment}, earlier)(unit, start, steps, lambda step, loss: None)
                 apart = difference(false, honest)
@@ -331,24 +311,16 @@ def main() -> None:
     torch.set_num_threads(int(profile.variables["OMP_NUM_THREADS"]))
     environment = environment_class(profile)
     folder = Path(directory)
-    match work:
-        case "train":
-            answer = _train(folder, class_name, environment, PLANS[arguments[0]])
-        case "replay":
-            answer = {other: _replay(folder, other) for other in arguments}
-        case "attack":
-            answer = _attack(folder, environment, arguments)
-        case "drift":
-            answer = _drift(folder, arguments)
-        case "attack-distances":
-            answer = _attack_distances(folder, environment, arguments)
-        case "payloads":
-            answer = _payloads(folder, environment, arguments)
-        case "time":
-            answer = _time(folder, environment, arguments[0], int(arguments[1]))
-        case _:
-            raise SystemExit(f"{work!r} is not a task")
-    print(json.dumps(answer))
+    tasks: dict[str, Callable[[], Any]] = {
+        "train": lambda: _train(folder, class_name, environment, PLANS[arguments[0]]),
+        "replay": lambda: {other: _replay(folder, other) for other in arguments},
+        "attack": lambda: _attack(folder, environment, arguments),
+        "drift": lambda: _drift(folder, arguments),
+        "attack-distances": lambda: _attack_distances(folder, environment, arguments),
+        "payloads": lambda: _payloads(folder, environment, arguments),
+        "time": lambda: _time(folder, environment, arguments[0], int(arguments[1])),
+    }
+    print(json.dumps(tasks[work]()))
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from enum import Enum
 
 from benchmarks.detection import bounds
 from benchmarks.detection.bounds import Comparison
+from benchmarks.incentives.profits import best_row, outcome_row
 from benchmarks.incentives.strategies import HIGHEST_PRICES, SEGMENTS, USUAL, Outcome, Prices, overruling_wei
 from benchmarks.report import Row, progress, row
 from market.domain.network import BPS
@@ -226,26 +227,11 @@ def _profits(lived: dict[tuple[Laziness, float], list[Life]]) -> list[Row]:
         for prices in (USUAL, *HIGHEST_PRICES)
         for careful in (False, True)
     ]
-    best = max(outcomes, key=lambda outcome: outcome.mean)
-    losing = sum(outcome.high < 0 for outcome in outcomes)
     of_first = [outcome for outcome in outcomes if outcome.name.startswith(Laziness.FIRST_CLAIM_KNOWN.value)]
     first = max(of_first, key=lambda outcome: outcome.mean)
     return [
-        Row(
-            "lazy_profit_max",
-            best.mean,
-            "ZEN",
-            best.low,
-            best.high,
-            f"in {REPLAYS} replays, against replaying all; {best.name}; {losing} of {len(outcomes)} lose with 99 % "
-            "confidence; min and max are the 99 % bounds",
-        ),
-        Row(
-            "lazy_first_segments_profit",
-            first.mean,
-            "ZEN",
-            first.low,
-            first.high,
-            f"the most that lazy at first segments only brings; {first.name}",
+        best_row("lazy_profit_max", outcomes, f"in {REPLAYS} replays, against replaying all"),
+        outcome_row(
+            "lazy_first_segments_profit", first, f"the most that lazy at first segments only brings; {first.name}"
         ),
     ]

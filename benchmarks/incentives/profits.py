@@ -39,22 +39,26 @@ def rows(lives: int) -> list[Row]:
     bounds = ", ".join(f"{prices.gross_wei / ZEN:.1f} ({prices.tier.name})" for prices in strategies.HIGHEST_PRICES)
     stakes = ", ".join(f"{prices.verifier_stake_wei / ZEN:.0f}" for prices in strategies.HIGHEST_PRICES)
     return [
-        _best("cheat_profit_max", usual, "providers and challengers at the reserve price"),
-        _best("cheat_profit_max_dearest", highest, f"at the highest unit prices that an order may have, {bounds} ZEN"),
-        _best("burst_profit_max", burst, f"1 to {bursts.IN_FLIGHT[-1]} units in flight, reserve and highest prices"),
-        _best(
+        best_row("cheat_profit_max", usual, "providers and challengers at the reserve price"),
+        best_row(
+            "cheat_profit_max_dearest", highest, f"at the highest unit prices that an order may have, {bounds} ZEN"
+        ),
+        best_row("burst_profit_max", burst, f"1 to {bursts.IN_FLIGHT[-1]} units in flight, reserve and highest prices"),
+        best_row(
             "late_profit_max", late, f"{strategies.UNITS} days of honest work, at the reserve and the highest prices"
         ),
-        _best(
+        best_row(
             "cheat_profit_max_mixed",
             mixed,
             f"where {able} of {able + mute} referees are of the unit's class and {100 * undecided:.2g} % of disputes "
             "are inconclusive, the most that go to a committee",
         ),
-        _best("verifier_cheat_profit_max", verifiers, "at the reserve price"),
-        _best("verifier_cheat_profit_max_dearest", verifiers_highest, f"of such units, {stakes} ZEN at stake"),
-        _best("verifier_refusal_profit_max", refusing, "against replaying all, at the reserve and the highest prices"),
-        _of(
+        best_row("verifier_cheat_profit_max", verifiers, "at the reserve price"),
+        best_row("verifier_cheat_profit_max_dearest", verifiers_highest, f"of such units, {stakes} ZEN at stake"),
+        best_row(
+            "verifier_refusal_profit_max", refusing, "against replaying all, at the reserve and the highest prices"
+        ),
+        outcome_row(
             "honest_profit_min",
             honest,
             f"of {strategies.UNITS} units, costs deducted, which are assumed to be 80 % of the pay",
@@ -71,10 +75,10 @@ def rows(lives: int) -> list[Row]:
             [min(replaying)],
             "the least over the highest unit prices of the tiers",
         ),
-        _best(
+        best_row(
             "referee_cheat_profit_max", referees, f"in {referee_strategies.DISPUTES} disputes, against honest verdicts"
         ),
-        _of(
+        outcome_row(
             "honest_referee_profit_min",
             worst,
             f"{worst.name}, in {referee_strategies.DISPUTES} disputes, replays deducted",
@@ -105,11 +109,13 @@ def _at(
     return [outcome for each in prices for outcome in outcomes(lives, seed, each)]
 
 
-def _best(name: str, outcomes: list[Outcome], note: str) -> Row:
+def best_row(name: str, outcomes: list[Outcome], note: str) -> Row:
+    """Return the most profitable of several outcomes, and the number that certainly lose."""
     best = max(outcomes, key=lambda outcome: outcome.mean)
     losing = sum(outcome.high < 0 for outcome in outcomes)
-    return _of(name, best, f"{note}; {best.name}; {losing} of {len(outcomes)} lose with 99 % confidence")
+    return outcome_row(name, best, f"{note}; {best.name}; {losing} of {len(outcomes)} lose with 99 % confidence")
 
 
-def _of(name: str, outcome: Outcome, note: str) -> Row:
+def outcome_row(name: str, outcome: Outcome, note: str) -> Row:
+    """Return a row with the bounds of the outcome's mean."""
     return Row(name, outcome.mean, "ZEN", outcome.low, outcome.high, f"{note}; min and max are the 99 % bounds")

@@ -25,6 +25,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+from benchmarks.report import Z99
 from market.domain.money import max_deterred_unit_price, max_disputable_unit_price
 from market.domain.network import BPS, MAINNET, ZEN, Tier
 from market.domain.verification.late_states import REFUSED_DATA, WITHHELD_DATA
@@ -49,7 +50,6 @@ ESTABLISHED = 64
 _BRONZE = MAINNET.tier("bronze")
 _PENALTY = dict(MAINNET.penalty_bps)
 _TRUE, _FALSE = "true leaf", "false leaf"
-_Z99 = statistics.NormalDist().inv_cdf(0.995)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class Outcome:
     def of(cls, name: str, wei: Sequence[int]) -> "Outcome":
         amounts = [value / ZEN for value in wei]
         mean = statistics.fmean(amounts)
-        spread = _Z99 * statistics.stdev(amounts) / math.sqrt(len(amounts))
+        spread = Z99 * statistics.stdev(amounts) / math.sqrt(len(amounts))
         return cls(name, mean, mean - spread, mean + spread)
 
 

@@ -7,13 +7,13 @@ of units of ``benchmarks.codec``'s model. The update is encoded from the mean of
 """
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import asdict, dataclass
+from functools import partial
 
 import numpy as np
 
 from benchmarks.codec import pseudo_gradient
+from benchmarks.report import timed
 from training_gym.aggregate.aggregation import Aggregate, aggregate
 from training_gym.aggregate.outer_step import OuterState
 from training_gym.compress.payload_format import Format, decode_vector, encode_vector
@@ -23,7 +23,7 @@ from training_gym.spec.config import CHUNK, ModelConfig, TrainingConfig, Trainin
 from zoo_protocol.hashing import sha256
 
 FEW, MANY = 2, 6
-_T = TypeVar("_T")
+_timed = partial(timed, repetitions=9, clock=time.process_time)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +31,13 @@ class Settings:
     """Settings that sizes depend on; with ``down_top_k`` 0 nodes fetch the whole model."""
 
     top_k: int
-    bits: int
+    value_bits: int
     down_top_k: int = 0
-    down_bits: int = 4
+    down_value_bits: int = 4
 
     @classmethod
     def of(cls, training: TrainingConfig) -> "Settings":
-        return cls(training.top_k, training.value_bits, training.down_top_k, training.down_value_bits)
+        return cls(*(getattr(training, name) for name in cls.__slots__))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,22 +73,16 @@ class Samples:
 
     def costs(self, settings: Settings) -> Costs:
         """Return the costs under these settings."""
-        training = TrainingConfig(
-            top_k=settings.top_k,
-            value_bits=settings.bits,
-            down_top_k=settings.down_top_k,
-            down_value_bits=settings.down_bits,
-        )
-        spec = TrainingSpec(self._model, "unused", training)
+        spec = TrainingSpec(self._model, "unused", TrainingConfig(**asdict(settings)))
         size, layout = spec.num_parameters(), self._layout
-        up = Format(size, settings.top_k, settings.bits, layout)
+        up = Format(size, settings.top_k, settings.value_bits, layout)
         payloads, encode = _timed(lambda: [encode_vector(up, vector) for vector in self._vectors])
         decoded, decode = _timed(lambda: [decode_vector(up, payload) for payload in payloads])
         hashing = _timed(lambda: sha256(self._vectors[0].tobytes()))[1]
         update = 0
         if settings.down_top_k:
             mean: Vector = np.mean([payload.dense() for payload in decoded], axis=0, dtype=np.float32)
-            update = len(encode_vector(Format(size, settings.down_top_k, settings.down_bits, layout), mean))
+            update = len(encode_vector(Format(size, settings.down_top_k, settings.down_value_bits, layout), mean))
         start = initial_parameters(self._model, 0)
         state = OuterState(*self._vectors[:3])  # nonzero, as after several rounds
 
@@ -107,13 +101,3 @@ class Samples:
             join=join / size,
             close=max(0.0, few - FEW * join) / size,
         )
-
-
-def _timed(work: Callable[[], _T]) -> tuple[_T, float]:
-    """Return the result, and the least processor time of nine runs."""
-    seconds = []
-    for _ in range(9):
-        started = time.process_time()
-        result = work()
-        seconds.append(time.process_time() - started)
-    return result, min(seconds)

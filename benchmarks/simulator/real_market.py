@@ -17,11 +17,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 from benchmarks.report import progress
 from benchmarks.training.corpus import standard_library
 from market.domain.lifecycle import UnitStatus
+from market.platform.storage.client import Storage
 from market.training.rounds.service import round_to_offer
 from market.training.rounds.state import DEADLINE_ROUNDS, RoundState
 from training_gym.aggregate.aggregation import aggregate
@@ -31,7 +30,6 @@ from training_gym.exchange import deadlines
 from training_gym.runtime.profile import CPU
 from training_gym.spec.config import TrainingSpec
 from training_gym.units.checkpoint import CheckpointManifest, initial_checkpoint, load_state, save_state
-from zoo_compute.content.gateway import GatewayClient
 
 JOB = "0x" + "ab" * 32
 STEPS = 20
@@ -42,34 +40,6 @@ STARTING_SECONDS = 600.0
 MODEL = {"hidden_size": 64, "num_layers": 2, "num_heads": 4, "sequence_length": 16}
 TRAINING = {"rounds": 100, "inner_steps": STEPS, "segment_steps": 10, "batch_size": 2, "down_top_k": 1024}
 MAX_BYTES = 1 << 26
-
-
-class Store:
-    """The embedded store in its own process; reads and writes of this process bypass the links."""
-
-    def __init__(self, directory: Path) -> None:
-        port_file = directory / "ports.json"
-        command = [sys.executable, "-m", "zoo_compute.devnet.ipfs_store"]
-        self.process = subprocess.Popen(
-            [*command, "--directory", str(directory / "store"), "--port-file", str(port_file)]
-        )
-        until = time.monotonic() + 60
-        while not port_file.exists():
-            if self.process.poll() is not None or time.monotonic() > until:
-                raise RuntimeError("the store did not start")
-            time.sleep(0.05)
-        ports = json.loads(port_file.read_text())
-        self.rpc, self.gateway = int(ports["rpc_port"]), int(ports["gateway_port"])
-        self._client = GatewayClient([f"http://127.0.0.1:{self.gateway}"])
-
-    def add(self, content: bytes) -> str:
-        query = {"cid-version": "1", "raw-leaves": "true"}
-        url = f"http://127.0.0.1:{self.rpc}/api/v0/add"
-        answer = httpx.post(url, params=query, files={"file": content}, timeout=60.0)
-        return str(answer.raise_for_status().json()["Hash"])
-
-    def get(self, cid: str) -> bytes:
-        return self._client.fetch(cid, max_bytes=MAX_BYTES)
 
 
 class Worker:
@@ -139,7 +109,7 @@ class Run:
     """
 
     def __init__(
-        self, directory: Path, store: Store, links: list[tuple[str, str]], paces: tuple[float, ...], delay: int
+        self, directory: Path, store: Storage, links: list[tuple[str, str]], paces: tuple[float, ...], delay: int
     ) -> None:
         self._directory = directory
         self._store = store
@@ -154,6 +124,10 @@ class Run:
         self._arrivals: defaultdict[int, list[float]] = defaultdict(list)
         self.closings: list[float] = []
         self.trained: list[float] = []
+        self._environment = self._await_workers()
+        self._closer = ThreadPoolExecutor(1)
+
+    def _await_workers(self) -> str:
         until, ready = time.monotonic() + STARTING_SECONDS, list[str]()
         while len(ready) < len(self.workers):
             with contextlib.suppress(queue.Empty):
@@ -161,14 +135,13 @@ class Run:
             if time.monotonic() > until or any(worker.process.poll() is not None for worker in self.workers):
                 self._end_workers()
                 raise RuntimeError(f"only {len(ready)} of {len(self.workers)} workers started; see above")
-        self._environment = ready[0]
-        self._closer = ThreadPoolExecutor(1)
+        return ready[0]
 
     def _publish(self) -> None:
         tokens, _ = standard_library(1 << 18)
         self.text = tokens.tobytes()[: 1 << 18]
-        split = describe_split(self._store.add(self.text), self.text)
-        dataset = self._store.add(DatasetManifest(split, split).to_bytes())
+        split = describe_split(self._stored(self.text), self.text)
+        dataset = self._stored(DatasetManifest(split, split).to_bytes())
         training = TRAINING | {"round_delay": self._delay}
         document = {"model_config": MODEL, "data_config": {"dataset": dataset}, "training_config": training}
         self.spec = TrainingSpec.from_dict(document)
@@ -178,20 +151,24 @@ class Run:
         self.sizes = {"model": len(initial_checkpoint(self.spec)), "update": 0}
         self._checkpoint = self._store_checkpoint(0, None, b"")
 
+    def _stored(self, content: bytes) -> str:
+        """Store content without the links, and return its CID."""
+        return self._store.put(content, max_bytes=MAX_BYTES).cid
+
     def _store_checkpoint(self, round_: int, parent: str | None, update: bytes) -> str:
         manifest = CheckpointManifest(
             job_id=JOB,
             round=round_,
             parent=parent,
-            model=self._store.add(save_state(self._model)),
+            model=self._stored(save_state(self._model)),
             outer_state=None,
-            update=self._store.add(update) if update else None,
+            update=self._stored(update) if update else None,
             aggregation=None,
             slot_states={str(slot): cid for slot, (cid, _) in self._slot_states.items()},
             data_cursor=round_ * STEPS,
             spec_hash=self.spec.spec_hash(),
         )
-        return self._store.add(manifest.to_bytes())
+        return self._stored(manifest.to_bytes())
 
     def rounds(self, slots: int, count: int, leaver: int | None = None) -> list[float]:
         """Return the seconds of ``count`` rounds; slot ``leaver``'s holder leaves."""
@@ -204,19 +181,9 @@ class Run:
         self._closing: Future[None] | None = None
         taken: list[float] = []
         while len(taken) < count:
-            for slot in range(self._slots):
-                which = self._round_to_offer(slot)
-                if slot not in self._holders:
-                    rests = slot in self._now.units or slot in self._next.units
-                    if not self._spares or (rests and which is None):
-                        continue
-                    self._holders[slot] = self._spares.pop(0)
-                if which is not None:
-                    self._offer((self._now, self._next)[which], slot)
+            self._offer_units()
             if self._closing is None and self._state().can_close(datetime.now(UTC)):
-                self._included = [unit for unit in self._now.units.values() if unit.delivered]
-                self._closing = self._closer.submit(self._close, self._now.number, self._included)
-                self._closing.add_done_callback(lambda _: self._answers.put((-1, {"unit": None})))
+                self._begin_closing()
             self._await_answer()
             if leaver is not None and time.monotonic() - began >= LEAVES_AFTER and leaver in self._holders:
                 self._holders[leaver].leave()
@@ -226,6 +193,17 @@ class Run:
                 self._closing.result()
                 taken.append(self._open_next())
         return taken
+
+    def _offer_units(self) -> None:
+        for slot in range(self._slots):
+            which = self._round_to_offer(slot)
+            if slot not in self._holders:
+                rests = slot in self._now.units or slot in self._next.units
+                if not self._spares or (rests and which is None):
+                    continue
+                self._holders[slot] = self._spares.pop(0)
+            if which is not None:
+                self._offer((self._now, self._next)[which], slot)
 
     def _round_to_offer(self, slot: int) -> int | None:
         if slot in self._late:
@@ -324,10 +302,17 @@ class Run:
             last_early_offer=timedelta(seconds=deadlines.latest_early_start(taken, deadline)) if taken else None,
         )
 
+    def _begin_closing(self) -> None:
+        self._included = [unit for unit in self._now.units.values() if unit.delivered]
+        self._closing = self._closer.submit(self._close, self._now.number, self._included)
+        self._closing.add_done_callback(lambda _: self._answers.put((-1, {"unit": None})))
+
     def _close(self, round_: int, included: list[_Unit]) -> None:
         started = time.monotonic()
         results = {unit.slot: (unit.result, unit.worker) for unit in included if unit.result is not None}
-        payloads = {slot: self._store.get(result["payload"]) for slot, (result, _) in results.items()}
+        payloads = {
+            slot: self._store.get(result["payload"], max_bytes=MAX_BYTES) for slot, (result, _) in results.items()
+        }
         result = aggregate(self.spec, self._model, payloads, outer_state=self._outer)
         self._model, self._outer = result.parameters, result.outer_state
         if not self._delay:
@@ -375,7 +360,7 @@ def _moment(monotonic: float) -> datetime:
 
 
 @contextlib.contextmanager
-def running(store: Store, links: list[tuple[str, str]], paces: tuple[float, ...], delay: int = 0) -> Iterator[Run]:
+def running(store: Storage, links: list[tuple[str, str]], paces: tuple[float, ...], delay: int = 0) -> Iterator[Run]:
     """Yield a run; its processes end with it."""
     with tempfile.TemporaryDirectory() as directory:
         run = Run(Path(directory), store, links, paces, delay)

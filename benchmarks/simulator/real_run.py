@@ -12,10 +12,10 @@ steps, the closing of a round, and the sizes. The compute of a transfer is assum
 import signal
 import statistics
 import sys
-import tempfile
+from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
+from benchmarks.averaging import running_store
 from benchmarks.report import Row, progress, row
 from benchmarks.simulator.real_market import (
     LEASE_SECONDS,
@@ -24,18 +24,19 @@ from benchmarks.simulator.real_market import (
     SLACK_SECONDS,
     STEPS,
     SWEEP_SECONDS,
-    Store,
     running,
 )
 from benchmarks.simulator.rounds import simulate
 from benchmarks.simulator.scenario import Market, Nodes, Scenario, Work
 from benchmarks.simulator.shaping import ShapedLink, shaping
+from market.platform.storage.client import Storage
 from training_gym.exchange.round_time import MBIT, Link
 
 LINKS = (Link(8.0, 4.0, 0.08), Link(8.0, 0.5, 0.08))
 """Without and with a round delay; with one, a payload takes half a second, so that overlap matters."""
 PACE, SLOW_PACE = 0.1, 0.4
 """Seconds per inner step."""
+_Store = Mapping[str, str]  # addresses by name
 
 
 def compare(quick: bool) -> list[Row]:
@@ -44,20 +45,15 @@ def compare(quick: bool) -> list[Row]:
     paces = (*[PACE] * (slots - 1), SLOW_PACE, PACE)  # the last one starts as a spare
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the processes started here
     rows: list[Row] = []
-    with tempfile.TemporaryDirectory() as directory:
-        store = Store(Path(directory))
-        try:
-            progress(f"real run: {slots} equal workers without a link, to measure")
-            scenario = _calibrated(store, slots, paces, rounds)
-            for delay, link in enumerate(LINKS):
-                rows += _compared(store, replace(scenario, round_delay=delay), paces, link, repetitions)
-        finally:
-            store.process.terminate()
-            store.process.wait()
+    with running_store() as store:
+        progress(f"real run: {slots} equal workers without a link, to measure")
+        scenario = _calibrated(store, slots, paces, rounds)
+        for delay, link in enumerate(LINKS):
+            rows += _compared(store, replace(scenario, round_delay=delay), paces, link, repetitions)
     return rows
 
 
-def _compared(store: Store, scenario: Scenario, paces: tuple[float, ...], link: Link, repetitions: int) -> list[Row]:
+def _compared(store: _Store, scenario: Scenario, paces: tuple[float, ...], link: Link, repetitions: int) -> list[Row]:
     # Each upload opens a connection, like a node whose last upload was minutes ago.
     market = replace(scenario.market, admit=link.round_trip_seconds)
     scenario = replace(scenario, nodes=replace(scenario.nodes, links={link: 1.0}), market=market)
@@ -93,10 +89,10 @@ def _simulated(scenario: Scenario) -> float:
     return statistics.fmean(round_.seconds for round_ in simulate(scenario).rounds)
 
 
-def _calibrated(store: Store, slots: int, paces: tuple[float, ...], rounds: int) -> Scenario:
+def _calibrated(store: _Store, slots: int, paces: tuple[float, ...], rounds: int) -> Scenario:
     """Return the scenario of the real run, from a few rounds of equal workers without a link."""
-    direct = (f"http://127.0.0.1:{store.gateway}", f"http://127.0.0.1:{store.rpc}")
-    with running(store, [direct] * slots, (PACE,) * slots) as run:
+    direct = store["gateway"], store["rpc"]
+    with running(Storage(store["rpc"]), [direct] * slots, (PACE,) * slots) as run:
         run.rounds(slots, 3)
         train = statistics.median(run.trained[-slots:])
         sizes, dataset, closing = run.sizes, len(run.text), statistics.median(run.closings)
@@ -127,10 +123,10 @@ def _calibrated(store: Store, slots: int, paces: tuple[float, ...], rounds: int)
     return Scenario(work, nodes, market, rounds, unmeasured=0)
 
 
-def _real(store: Store, scenario: Scenario, paces: tuple[float, ...], link: Link) -> tuple[float, float, float]:
+def _real(store: _Store, scenario: Scenario, paces: tuple[float, ...], link: Link) -> tuple[float, float, float]:
     with shaping() as loop:
         links = [ShapedLink(loop, link.up_mbps * MBIT, link.down_mbps * MBIT, link.round_trip_seconds) for _ in paces]
-        urls = [(one.to(store.gateway), one.to(store.rpc)) for one in links]
-        with running(store, urls, paces, scenario.round_delay) as run:
+        urls = [(one.to(store["gateway"]), one.to(store["rpc"])) for one in links]
+        with running(Storage(store["rpc"]), urls, paces, scenario.round_delay) as run:
             taken = run.rounds(scenario.nodes.slots, scenario.rounds, leaver=1)
             return statistics.fmean(taken), statistics.median(run.trained), statistics.median(run.closings)

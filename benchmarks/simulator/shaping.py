@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 _CHUNK = 8 * 1024
 _AHEAD = 64  # chunks in transit before a sender waits; more than half a round trip holds
@@ -39,12 +40,12 @@ class ShapedLink:
         self._up, self._down = _Pace(up_rate), _Pace(down_rate)
         self._delay = round_trip / 2
 
-    def to(self, port: int) -> str:
-        """Return the URL of a server at ``port`` of this machine, behind the link."""
-        opening = asyncio.run_coroutine_threadsafe(self._listen(port), self._loop)
+    def to(self, url: str) -> str:
+        """Return the URL of a server of this machine, behind the link."""
+        opening = asyncio.run_coroutine_threadsafe(self._listen(urlsplit(url).port), self._loop)
         return f"http://127.0.0.1:{opening.result(timeout=10)}"
 
-    async def _listen(self, port: int) -> int:
+    async def _listen(self, port: int | None) -> int:
         async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             with contextlib.suppress(OSError, asyncio.CancelledError):  # the connection ends with the link
                 far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port)

@@ -1,6 +1,6 @@
 """Training runs of eight workers by each method of ``benchmarks.communication``.
 
-All train the same model from the same start on the same windows of text (``data.order``) for equally many steps. They
+All train the same model from the same start on the same windows of text (``data.dataset``) for equally many steps. They
 report the model's final loss and the bytes that one worker sent and fetched. Ours use the library: ``run_unit`` per
 worker and round, its payload, ``aggregate``, and its update. torchft's is torchft (``peers/``).
 """
@@ -66,26 +66,31 @@ def by_rounds(spec: TrainingSpec, train: Tokens, held_out: Tokens, all_gather: b
     states = dict.fromkeys(range(WORKERS), fresh_slot_state(spec))
     restored: set[int] = set()
     up = down = excluded = 0
-    with tempfile.TemporaryDirectory() as directory:
-        for round_ in range(spec.training.rounds):
-            payloads, after = {}, {}
-            for slot in range(WORKERS):
-                unit = Unit(spec, _NO_HASH, round_, slot, parameters, train, states[slot], _NO_HASH)
-                result = run_unit(unit, Path(directory))
-                payloads[slot], after[slot] = result.payload, load_slot_state(spec, result.slot_state)
-            result_of_round = aggregate(spec, parameters, payloads, outer_state=state)
-            excluded_now = {
-                slot: verdict.code for slot, verdict in result_of_round.verdicts.items() if not verdict.included
-            }
-            states, restored = next_replica_states(spec, after, payloads, excluded_now, restored)
-            parameters, state = result_of_round.parameters, result_of_round.outer_state
-            sent = sum(len(payload) for payload in payloads.values())
-            up, excluded = up + sent, excluded + len(excluded_now)
-            if all_gather:
-                down += sent - sent // WORKERS
-            else:  # without an update nodes fetch the whole model
-                down += len(result_of_round.update) if spec.training.down_top_k else 4 * spec.num_parameters()
+    for round_ in range(spec.training.rounds):
+        payloads, after = {}, {}
+        for slot in range(WORKERS):
+            payloads[slot], after[slot] = train_unit(spec, round_, slot, parameters, train, states[slot])
+        result = aggregate(spec, parameters, payloads, outer_state=state)
+        excluded_now = {slot: verdict.code for slot, verdict in result.verdicts.items() if not verdict.included}
+        states, restored = next_replica_states(spec, after, payloads, excluded_now, restored)
+        parameters, state = result.parameters, result.outer_state
+        sent = sum(len(payload) for payload in payloads.values())
+        up, excluded = up + sent, excluded + len(excluded_now)
+        if all_gather:
+            down += sent - sent // WORKERS
+        else:  # without an update nodes fetch the whole model
+            down += len(result.update) if spec.training.down_top_k else 4 * spec.num_parameters()
     return Outcome(_loss(spec, parameters, held_out), up / WORKERS, down, excluded)
+
+
+def train_unit(
+    spec: TrainingSpec, round_: int, slot: int, parameters: Arrays, train: Tokens, state: ReplicaState
+) -> tuple[bytes, ReplicaState]:
+    """Return the payload of a real unit, and the replica state after it."""
+    unit = Unit(spec, _NO_HASH, round_, slot, parameters, train, state, _NO_HASH)
+    with tempfile.TemporaryDirectory() as directory:
+        result = run_unit(unit, Path(directory))
+    return result.payload, load_slot_state(spec, result.slot_state)
 
 
 def next_replica_states(

@@ -1,6 +1,6 @@
 """Problems of accounts."""
 
-from market.platform.http.problem import MarketError
+from market.platform.http.problem import Conflict, MarketError, MissingResource
 
 
 class NotAuthenticated(MarketError):
@@ -24,8 +24,7 @@ class SessionRequired(MarketError):
     default_remedy = "Sign in with your wallet and repeat the request with the session token."
 
 
-class ApiKeyNotFound(MarketError):
-    status = 404
+class ApiKeyNotFound(MissingResource):
     code = "api-key-not-found"
     title = "There is no such API key"
     default_remedy = "List your keys with GET /v1/me/keys."
@@ -47,24 +46,21 @@ class NotPermitted(MarketError):
     default_remedy = "GET /v1/me returns your roles. Ask an admin of the market or of the organisation."
 
 
-class AccountNotFound(MarketError):
-    status = 404
+class AccountNotFound(MissingResource):
     code = "account-not-found"
     title = "This wallet has no account"
     default_remedy = "Sign in once with that wallet to create its account."
 
 
-class TooManyKeys(MarketError):
-    status = 409
+class TooManyKeys(Conflict):
     code = "too-many-keys"
     title = "The account has the maximum number of API keys"
     default_remedy = "Revoke one (DELETE /v1/me/keys/{id}) and try again."
 
 
-class SpendingCapReached(MarketError):
+class SpendingCapReached(Conflict):
     """``cap`` is the cap, ``of`` its holder, ``left_wei`` the rest."""
 
-    status = 409
     code = "spending-cap-reached"
     title = "The job exceeds a spending cap"
     default_remedy = "Lower budget_max, wait (daily caps reset at 00:00 UTC), or have the cap raised."

@@ -11,7 +11,6 @@ from market.accounts.deps import AdminAccount, CurrentAccount, Registry, SignedI
 from market.accounts.errors import (
     AccountNotFound,
     ApiKeyNotFound,
-    NotAuthenticated,
     NotPermitted,
     SessionRequired,
     SignInRefused,
@@ -35,8 +34,8 @@ from market.accounts.schemas import (
     SpendingView,
 )
 from market.chain.contracts.codec import Deployment
+from market.platform.db.rows import from_row
 from market.platform.http.deps import Reads, ServicesDep, Uow
-from market.platform.http.errors import KeyReused, RequestInFlight
 from market.platform.http.refusals import refusals
 from market.platform.http.scopes import scoped
 from market.platform.http.types import AddressString, RowId
@@ -45,7 +44,7 @@ router = APIRouter(prefix="/v1", tags=["accounts"], route_class=IdempotentRoute)
 
 KeyId = Annotated[RowId, Path(description="The key's id, from GET /v1/me/keys.")]
 AccountAddress = Annotated[AddressString, Path(description="A wallet that has signed in at least once.")]
-_KEY_REFUSALS = (NotAuthenticated, SessionRequired, KeyReused, RequestInFlight, TooManyKeys)
+_KEY_REFUSALS = (SessionRequired, TooManyKeys)
 
 
 @router.post("/auth/nonce", status_code=201)
@@ -71,13 +70,13 @@ def sign_in(body: SignInRequest, services: ServicesDep, session: Uow) -> Session
     return SessionView(token=issued.secret, expires_at=issued.credential.expires_at, address=issued.credential.address)
 
 
-@router.delete("/auth/session", status_code=204, responses=refusals(NotAuthenticated), openapi_extra=scoped(None))
+@router.delete("/auth/session", status_code=204, openapi_extra=scoped(None))
 def sign_out(account: CurrentAccount, session: Uow) -> None:
     """End the session (or API key) that makes this request."""
     service.sign_out(session, account)
 
 
-@router.get("/me", responses=refusals(NotAuthenticated), openapi_extra=scoped(None))
+@router.get("/me", openapi_extra=scoped(None))
 def get_me(account: CurrentAccount, services: ServicesDep, session: Reads) -> AccountView:
     """Return your account, its roles, and the scopes of this credential."""
     registered = services.part(Registry).kind_of(session, account.address)
@@ -99,7 +98,7 @@ def create_key(body: KeyRequest, account: SignedInAccount, session: Uow, request
     return _new_key(session, request, issued)
 
 
-@router.get("/me/keys", responses=refusals(NotAuthenticated))
+@router.get("/me/keys")
 def list_keys(account: CurrentAccount, session: Reads) -> list[KeyView]:
     """Return your usable API keys, newest first."""
     return [_key_view(session, key) for key in service.list_keys(session, account.address)]
@@ -119,17 +118,13 @@ def rotate_key(
     return _new_key(session, request, issued)
 
 
-@router.delete(
-    "/me/keys/{key_id}", status_code=204, responses=refusals(NotAuthenticated, SessionRequired, ApiKeyNotFound)
-)
+@router.delete("/me/keys/{key_id}", status_code=204, responses=refusals(SessionRequired, ApiKeyNotFound))
 def revoke_key(key_id: KeyId, account: SignedInAccount, session: Uow) -> None:
     """Revoke an API key at once."""
     service.revoke_key(session, account.address, key_id)
 
 
-@router.put(
-    "/accounts/{address}/roles", responses=refusals(NotAuthenticated, SessionRequired, NotPermitted, AccountNotFound)
-)
+@router.put("/accounts/{address}/roles", responses=refusals(SessionRequired, NotPermitted, AccountNotFound))
 def set_roles(address: AccountAddress, body: RolesRequest, account: AdminAccount, session: Uow) -> RolesView:
     """Grant an account exactly these roles, as an admin of the market. The audit log records it."""
     return RolesView(address=address, roles=service.set_roles(session, account, address, body.roles))
@@ -137,17 +132,9 @@ def set_roles(address: AccountAddress, body: RolesRequest, account: AdminAccount
 
 def _new_key(session: Session, request: Request, issued: service.Issued) -> NewKeyView:
     request.state.secret_fields = ("key",)
-    return NewKeyView(**_key_view(session, issued.credential).model_dump(), key=issued.secret)
+    return from_row(NewKeyView, _key_view(session, issued.credential), key=issued.secret)
 
 
 def _key_view(session: Session, key: Credential) -> KeyView:
     used = None if key.limit_id is None else SpendingView.of(spending.usage(session, key.limit_id))
-    return KeyView(
-        id=key.id,
-        name=key.name,
-        prefix=key.prefix,
-        scopes=key.scopes,
-        spending=used,
-        created_at=key.created_at,
-        expires_at=key.expires_at,
-    )
+    return from_row(KeyView, key, spending=used)

@@ -236,11 +236,6 @@ def _principal(found: repository.LiveCredential, admins: Collection[str]) -> Pri
     return Principal(found.address, roles, found.id, "key", frozenset(found.scopes), found.limit_id)
 
 
-def discard_expired(session: Session, now: datetime) -> None:
-    """Delete expired nonces and sessions; called by the sweep."""
-    repository.delete_expired(session, now)
-
-
 def _issue(
     session: Session,
     account: Account,

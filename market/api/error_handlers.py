@@ -42,7 +42,6 @@ def install_handlers(app: FastAPI) -> None:
     for lost in (OperationalError, InterfaceError, PoolTimeout):
         app.add_exception_handler(lost, _database_down)
     app.add_exception_handler(DataError, _data_error)
-    app.add_exception_handler(UnicodeEncodeError, _data_error)  # JSON can hold half of a surrogate pair
     app.add_exception_handler(Replayed, _replayed)
 
 
@@ -77,7 +76,7 @@ def _explain(item: dict[str, Any]) -> dict[str, str]:
         nearest = context["nearest"]
         remedy = f"Did you mean {nearest!r}?" if nearest else "Remove it."
         remedy += f" Known keys: {known}." if known else " There are no known keys."
-    if item["type"] == "nul":
+    if item["type"] == "unstorable":
         path = [*path, context["key"]]
         remedy = "Remove the character."
     if item["type"] == "json_invalid":
@@ -112,9 +111,7 @@ def _database_down(request: Request, error: Exception) -> JSONResponse:
 
 
 def _data_error(request: Request, error: Exception) -> JSONResponse:
-    return problem_response(
-        request, InvalidRequest("a text cannot be stored: it has U+0000 or half of a surrogate pair")
-    )
+    return problem_response(request, InvalidRequest("a text cannot be stored: it has the character U+0000"))
 
 
 def _replayed(request: Request, error: Exception) -> JSONResponse:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 from market.chain.contracts.codec import Deployment
 from market.chain.rpc.client import split_urls
 from market.domain.network import Tier
+from market.platform.db.rows import from_row
 from market.platform.http.deps import ServicesDep
 from market.platform.http.types import WeiOut
 
@@ -84,8 +85,9 @@ def get_network(services: ServicesDep) -> NetworkView:
     """Return the addresses and parameters of this network."""
     network, settings = services.network, services.settings
     gateways = split_urls(settings.gateway_url)
-    return NetworkView(
-        name=network.name,
+    return from_row(
+        NetworkView,
+        network,
         chain_id=services.part(Deployment).chain_id,
         rpc_url=settings.public_rpc_url or split_urls(settings.rpc_url)[0],
         gateway_url=gateways[0],
@@ -93,15 +95,7 @@ def get_network(services: ServicesDep) -> NetworkView:
         contracts=dict(services.part(Deployment).contracts),
         start_block=services.part(Deployment).start_block,
         eip712_domain=DomainView(**services.domain.as_dict()),
-        fee_bps=network.fee_bps,
         tiers={tier.name: _tier_view(tier) for tier in network.tiers},
-        verifier_minimum_stake_wei=network.verifier_minimum_stake_wei,
-        unbonding_seconds=network.unbonding_seconds,
-        refund_delay_seconds=network.refund_delay_seconds,
-        cancel_delay_seconds=network.cancel_delay_seconds,
-        challenge_seconds=network.challenge_seconds,
-        newcomer_sampling_bps=network.newcomer_sampling_bps,
-        sampling_floor_bps=network.sampling_floor_bps,
         penalty_bps=dict(network.penalty_bps),
         treasury_split_bps=dict(network.treasury_split_bps),
         max_blob_bytes=settings.max_blob_bytes,
@@ -109,16 +103,4 @@ def get_network(services: ServicesDep) -> NetworkView:
 
 
 def _tier_view(tier: Tier) -> TierView:
-    return TierView(
-        id=tier.id,
-        gpu_model=tier.gpu_model,
-        gpus=tier.gpus,
-        gpu_memory_gb=tier.gpu_memory_gb,
-        ram_gb=tier.ram_gb,
-        network_gbps=tier.network_gbps,
-        uptime_sla_bps=tier.uptime_sla_bps,
-        reserve_price_wei=tier.reserve_price_wei,
-        minimum_stake_wei=tier.minimum_stake_wei,
-        reference_flops_per_gpu=tier.reference_flops_per_gpu,
-        benchmark=BenchmarkView(**asdict(tier.benchmark)),
-    )
+    return from_row(TierView, tier, benchmark=BenchmarkView(**asdict(tier.benchmark)))

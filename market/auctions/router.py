@@ -1,23 +1,24 @@
 """Public auction rounds and prices over REST. Anyone can recompute a cleared round."""
 
 from datetime import timedelta
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from fastapi import APIRouter, Path, Query
 
 from market.accounts.deps import CurrentAccount
-from market.accounts.errors import NotAuthenticated
 from market.auctions import service
 from market.auctions.errors import BookNotFound, HistoryTooLong, RoundNotFound
 from market.auctions.models import AuctionRound
-from market.auctions.schemas import BookView, History, HistoryPoint, OwnOrders, RoundPage, RoundSummary, RoundView
+from market.auctions.schemas import BookView, History, OwnOrders, RoundPage, RoundSummary, RoundView
 from market.auctions.service import Book
 from market.jobs import service as jobs
 from market.platform.db.base import utc_now
+from market.platform.db.rows import from_row
 from market.platform.http.deps import Reads, ServicesDep
 from market.platform.http.refusals import refusals
 from market.platform.http.types import Instant
 
+Summary = TypeVar("Summary", bound=RoundSummary)
 router = APIRouter(prefix="/v1/auctions", tags=["auctions"])
 BookName = Annotated[
     str,
@@ -63,7 +64,7 @@ def list_auction_rounds(
     named = service.parse_book(services.network, book)
     found = service.list_rounds(session, named, after, limit)
     return RoundPage(
-        items=[RoundSummary.model_validate(_summary(named, auction)) for auction in found],
+        items=[_summary(RoundSummary, named, auction) for auction in found],
         next_after=found[-1].number if len(found) == limit else None,
     )
 
@@ -82,7 +83,7 @@ def get_auction_round(book: BookName, number: Number, services: ServicesDep, ses
     return _view(named, service.get_round(session, named, number))
 
 
-@router.get("/{book}/rounds/{number}/orders", responses=refusals(NotAuthenticated, BookNotFound, RoundNotFound))
+@router.get("/{book}/rounds/{number}/orders", responses=refusals(BookNotFound, RoundNotFound))
 def list_own_orders(
     book: BookName, number: Number, account: CurrentAccount, services: ServicesDep, session: Reads
 ) -> OwnOrders:
@@ -104,37 +105,16 @@ def get_price_history(
     """Time series of a book's prices, volume, depth and time to fill."""
     named = service.parse_book(services.network, book)
     end = end or utc_now()
-    found = service.history(session, named, start or end - timedelta(days=1), end, _BUCKETS[bucket])
-    points = [HistoryPoint.model_validate(point, from_attributes=True) for point in found]
+    points = service.history(session, named, start or end - timedelta(days=1), end, _BUCKETS[bucket])
     return History(book=named.name, bucket=bucket, points=points)
 
 
-def _summary(book: Book, auction: AuctionRound) -> dict[str, object]:
-    public = service.is_public(auction)
-    return {
-        "book": book.name,
-        "number": auction.number,
-        "status": auction.status,
-        "reason": auction.reason,
-        "commitment": auction.commitment,
-        "closes_at": auction.closes_at,
-        "closed_at": auction.closed_at,
-        "cleared_at": auction.cleared_at,
-        "book_hash": auction.book_hash,
-        "seed_block": auction.seed_block,
-        "rule": auction.rule,
-        "price_wei_per_gpu_hour": auction.price_wei,
-        "bid_nodes": auction.bid_nodes if public else None,
-        "ask_nodes": auction.ask_nodes if public else None,
-    }
+def _summary(view: type[Summary], book: Book, auction: AuctionRound, **orders: object) -> Summary:
+    sealed = {} if service.is_public(auction) else {"bid_nodes": None, "ask_nodes": None}
+    return from_row(view, auction, book=book.name, price_wei_per_gpu_hour=auction.price_wei, **sealed, **orders)
 
 
 def _view(book: Book, auction: AuctionRound) -> RoundView:
     public = service.is_public(auction)
-    orders = {
-        "secret": auction.secret if public else None,
-        "seed_block_hash": auction.seed_block_hash,
-        "orders": (auction.book or None) if public else None,
-        "matches": auction.matches,
-    }
-    return RoundView.model_validate(_summary(book, auction) | orders)
+    secret, orders = (auction.secret, auction.book or None) if public else (None, None)
+    return _summary(RoundView, book, auction, secret=secret, orders=orders)

@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 from market.auctions import repository
 from market.auctions.errors import BookNotFound, HistoryTooLong, RoundNotFound
 from market.auctions.models import AuctionRound
+from market.auctions.schemas import HistoryPoint
 from market.domain.lifecycle import AuctionStatus
 from market.domain.network import NetworkParameters, Tier
 from market.jobs import service as jobs
@@ -43,28 +44,6 @@ class Book:
     def name(self) -> str:
         """Name in URLs."""
         return f"{self.tier.name}{_SEPARATOR}{self.zone}"
-
-
-@dataclass(frozen=True, slots=True)
-class Bucket:
-    """A book's trades in one interval.
-
-    Prices in wei per GPU-hour; ``mean_wei`` is weighted by volume and floored. ``volume_us``: reference
-    GPU-microseconds of placed jobs. ``bid_nodes`` and ``ask_nodes``: at the close of the last round. ``fill_p50_ms``
-    and ``fill_p90_ms``: from a job's funding to its match.
-    """
-
-    start: datetime
-    rounds: int
-    last_wei: int
-    low_wei: int
-    high_wei: int
-    mean_wei: int
-    volume_us: int
-    bid_nodes: int
-    ask_nodes: int
-    fill_p50_ms: int
-    fill_p90_ms: int
 
 
 def parse_book(network: NetworkParameters, name: str) -> Book:
@@ -122,7 +101,7 @@ def own_orders(session: Session, book: Book, number: int, address: str, job_ids:
     }
 
 
-def history(session: Session, book: Book, start: datetime, end: datetime, bucket: timedelta) -> list[Bucket]:
+def history(session: Session, book: Book, start: datetime, end: datetime, bucket: timedelta) -> list[HistoryPoint]:
     """Return a book's trades from ``start`` to before ``end`` by bucket, without empty buckets.
 
     Raises:
@@ -136,7 +115,7 @@ def history(session: Session, book: Book, start: datetime, end: datetime, bucket
         )
     waits = repository.wait_buckets(session, book.tier.id, book.zone, start, end, bucket)
     return [
-        Bucket(
+        HistoryPoint(
             start=row.start,
             rounds=row.rounds,
             last_wei=int(row.last),

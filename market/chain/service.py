@@ -1,14 +1,13 @@
 """Transaction intents and final events, for the market's features."""
 
-from collections.abc import Sequence
-from typing import Any
+from typing import NotRequired, Unpack
 
 from sqlalchemy import select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from market.chain import repository
-from market.chain.contracts.codec import ChainEvent, encode_call, event_topic, to_json
+from market.chain.contracts.codec import Call, ChainEvent, encode_call, event_topic, to_json
 from market.chain.errors import BadArguments
 from market.chain.models import OPERATOR, ChainCursor, TxIntent
 from market.domain.lifecycle import IntentStatus
@@ -17,66 +16,44 @@ from market.platform.db.session import UnitOfWork, enqueue_after_commit
 SEND_TASK = "chain.send"
 
 
-def queue_intent(
-    session: Session,
-    *,
-    key: str,
-    kind: str,
-    subject: str,
-    contract: str,
-    function: str,
-    arguments: Sequence[Any],
-    amount: int = 0,
-    account: str = OPERATOR,
-) -> TxIntent:
+class IntentFields(Call):
+    """Arguments of a transaction intent.
+
+    - ``arguments`` are in the order of the Solidity function: ``int``, ``str`` (addresses, 0x hex), ``bytes``,
+      ``bool``, lists, and structs as mappings by field name.
+    - ``amount`` is the wei of ZEN that the call pays out or can burn by the sender's authority; default: 0. The hot
+      key's limits count it.
+    - ``account`` of the market sends the call; default: the operator.
+    """
+
+    key: str
+    kind: str
+    subject: str
+    amount: NotRequired[int]
+    account: NotRequired[str]
+
+
+def queue_intent(session: Session, **fields: Unpack[IntentFields]) -> TxIntent:
     """Queue a call of ``contract.function``; the same ``key`` returns the existing intent.
 
     The sender simulates the call against the latest block. An intent that depends on another one must therefore wait
     until that one is final. The handler of ``kind`` runs in the transaction that records success or failure.
 
-    Args:
-        arguments: in the order of the Solidity function; ``int``, ``str`` (addresses, 0x hex), ``bytes``, ``bool``,
-            lists, and structs as mappings by field name.
-        amount: wei of ZEN that the call pays out or can burn by the sender's authority; the hot key's limits count it.
-        account: account of the market that sends the call.
-
     Raises:
         BadArguments: the call does not match the contract's interface, or the key belongs to another call.
     """
-    new = new_intent(
-        session,
-        key=key,
-        kind=kind,
-        subject=subject,
-        contract=contract,
-        function=function,
-        arguments=arguments,
-        amount=amount,
-        account=account,
-    )
+    new = new_intent(session, **fields)
     names = ("key", "kind", "account", "subject", "contract", "function", "arguments", "amount", "status")
     values = {name: getattr(new, name) for name in names}
     # The insertion waits for a concurrent one of the same key, so the row exists afterwards.
     session.execute(insert(TxIntent).values(values).on_conflict_do_nothing(index_elements=[TxIntent.key]))
-    intent = session.scalars(select(TxIntent).where(TxIntent.key == key)).one()
-    if (intent.contract, intent.function, intent.arguments) != (contract, function, new.arguments):
-        raise BadArguments(f"intent {key!r} belongs to another call")
+    intent = session.scalars(select(TxIntent).where(TxIntent.key == new.key)).one()
+    if (intent.contract, intent.function, intent.arguments) != (new.contract, new.function, new.arguments):
+        raise BadArguments(f"intent {new.key!r} belongs to another call")
     return intent
 
 
-def new_intent(
-    unit: UnitOfWork,
-    *,
-    key: str,
-    kind: str,
-    subject: str,
-    contract: str,
-    function: str,
-    arguments: Sequence[Any],
-    amount: int = 0,
-    account: str = OPERATOR,
-    fits: bool = False,
-) -> TxIntent:
+def new_intent(unit: UnitOfWork, *, fits: bool = False, **fields: Unpack[IntentFields]) -> TxIntent:
     """Return the row of an intent, for a caller that inserts it together with its own.
 
     Args:
@@ -85,21 +62,13 @@ def new_intent(
     Raises:
         BadArguments: the call does not match the contract's interface.
     """
-    stored = [to_json(argument) for argument in arguments]
+    stored = [to_json(argument) for argument in fields["arguments"]]
     if not fits:
-        encode_call(contract, function, stored)
+        encode_call(fields["contract"], fields["function"], stored)
     enqueue_after_commit(unit, SEND_TASK)
-    return TxIntent(
-        key=key,
-        kind=kind,
-        account=account,
-        subject=subject,
-        contract=contract,
-        function=function,
-        arguments=stored,
-        amount=amount,
-        status=IntentStatus.QUEUED,
-    )
+    fields.setdefault("amount", 0)
+    fields.setdefault("account", OPERATOR)
+    return TxIntent(**{**fields, "arguments": stored}, status=IntentStatus.QUEUED)
 
 
 def intent_by_key(session: Session, key: str) -> TxIntent | None:

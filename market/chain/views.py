@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from market.chain.contracts.bindings import Attestations, JobEscrow, ProviderStaking, Rewards, Treasury, ZenToken
+from market.chain.contracts.bindings import Attestations, ProviderStaking, Rewards, Treasury, ZenToken
 from market.chain.contracts.codec import Deployment, Result, View, decode_result, encode_call
 from market.chain.rpc.client import BlockTag, ChainClient
 from market.domain.network import NETWORKS
@@ -21,21 +21,6 @@ class JobState(IntEnum):
     OPEN = 1
     SETTLED = 2
     REFUNDED = 3
-
-
-@dataclass(frozen=True, slots=True)
-class OnChainJob:
-    """Job in the escrow. Times in Unix seconds, weights in reference GPU-microseconds."""
-
-    payer: str
-    escrowed_wei: int
-    max_price_wei: int
-    unit_weight_us: int
-    units_left: int
-    next_round: int
-    settle_by: int
-    fee_bps: int
-    state: JobState
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,24 +110,6 @@ class ChainViews:
             self._funds.clear()
         self._funds[address] = (now, found)
         return found
-
-    def job(self, job_id: str, block: BlockTag = "latest") -> OnChainJob | None:
-        """Return the job in escrow; None if it was never opened."""
-        found = self._view(JobEscrow.jobs(job_id), block)
-        state = JobState(found["state"])
-        if state is JobState.NONE:
-            return None
-        return OnChainJob(
-            payer=found["payer"],
-            escrowed_wei=found["escrowed"],
-            max_price_wei=found["maxPrice"],
-            unit_weight_us=found["unitWeight"],
-            units_left=found["unitsLeft"],
-            next_round=found["nextRound"],
-            settle_by=found["settleBy"],
-            fee_bps=found["feeBps"],
-            state=state,
-        )
 
     def stake_of(self, address: str, block: BlockTag = "latest") -> int:
         return self._view(ProviderStaking.stakeOf(address), block)

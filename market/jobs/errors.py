@@ -1,10 +1,9 @@
 """Errors of jobs."""
 
-from market.platform.http.problem import MarketError
+from market.platform.http.problem import MissingResource
 
 
-class JobNotFound(MarketError):
-    status = 404
+class JobNotFound(MissingResource):
     code = "job-not-found"
     title = "There is no such job"
     default_remedy = "Check the id; GET /v1/jobs lists your jobs."

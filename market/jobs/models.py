@@ -16,6 +16,7 @@ class Job(Base, CreatedAt):
     __tablename__ = "jobs"
     __table_args__ = (
         Index("ix_jobs_payer_created_at_id", "payer", "created_at", "id"),
+        Index("ix_jobs_open", "id", postgresql_where=text("status NOT IN ('settled', 'rejected')")),
         Index("ix_jobs_unreleased", "id", postgresql_where=text("released_at IS NULL")),
     )
 

@@ -18,6 +18,7 @@ from market.platform.db.locks import locked
 from market.platform.db.prepared import Prepared
 
 TERMINAL_STATUSES = (JobStatus.SETTLED, JobStatus.REJECTED)
+IS_OPEN = Job.status.not_in(TERMINAL_STATUSES)  # the condition of index ix_jobs_open
 
 _PLACEMENT_LOCK = 0x706C6163  # "plac"
 
@@ -127,5 +128,5 @@ def slots_by_holder(session: Session) -> dict[str, str]:
 
 
 def auction_rounds_of_open_jobs(session: Session) -> set[int]:
-    query = select(Job.auction_round_id).where(Job.status.not_in(TERMINAL_STATUSES), Job.auction_round_id.is_not(None))
+    query = select(Job.auction_round_id).where(IS_OPEN, Job.auction_round_id.is_not(None))
     return {number for number in session.scalars(query) if number is not None}

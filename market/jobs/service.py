@@ -3,13 +3,13 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy.orm import Session
 
 from market.jobs import repository
 from market.jobs.errors import JobNotFound
 from market.jobs.models import Job
+from market.platform.db.rows import from_row
 from zoo_protocol.messages import JobOrder
 
 
@@ -18,23 +18,16 @@ class JobSummary:
     """One job. Amounts in wei; ``times`` by name, None for steps that it has not reached."""
 
     id: str
-    payer: str
     status: str
     reason: str | None
     order: JobOrder
     order_signature: str
-    spec: dict[str, Any]
     spec_cid: str
     segments: int
-    rounds: int
-    escrowed_wei: int
     fee_bps: int | None
     clearing_price_wei: int | None
     auction_round_id: int | None
     environment_class: str | None
-    record_cid: str | None
-    open_tx: str | None
-    settlement_tx: str | None
     times: Mapping[str, datetime | None]
 
 
@@ -64,11 +57,9 @@ def payers_of(session: Session, job_ids: Collection[str]) -> dict[str, str]:
 
 
 def _facts(job: Job) -> JobSummary:
-    return JobSummary(
-        id=job.id,
-        payer=job.payer,
-        status=job.status,
-        reason=job.reason,
+    return from_row(
+        JobSummary,
+        job,
         order=JobOrder(
             payer=job.payer,
             specHash=job.spec_hash,
@@ -82,19 +73,6 @@ def _facts(job: Job) -> JobSummary:
             waitUntil=int(job.wait_until.timestamp()),
             nonce=job.nonce,
         ),
-        order_signature=job.order_signature,
-        spec=job.spec,
-        spec_cid=job.spec_cid,
-        segments=job.segments,
-        rounds=job.rounds,
-        escrowed_wei=job.escrowed_wei,
-        fee_bps=job.fee_bps,
-        clearing_price_wei=job.clearing_price_wei,
-        auction_round_id=job.auction_round_id,
-        environment_class=job.environment_class,
-        record_cid=job.record_cid,
-        open_tx=job.open_tx,
-        settlement_tx=job.settlement_tx,
         times={
             "submitted_at": job.created_at,
             "funded_at": job.funded_at,

@@ -1,7 +1,6 @@
 """Handlers that record final chain events as journals (chart: ``market.ledger``)."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from sqlalchemy.orm import Session
 
@@ -10,6 +9,8 @@ from market.domain.network import NETWORKS
 from market.ledger.service import balance, post
 
 Handler = Callable[[Session, ChainEvent], None]
+_JOB, _PAY, _FEE, _WITHHELD = "escrow:{jobId}", "pay:{batchId}", "fee:{batchId}", "withheld:{unitId}"
+_DISPUTE, _OMISSION = "dispute:{disputeId}", "omission:{unitId}"
 _POSTED, _PENDING = "rewards:posted", "rewards:pending"
 _ZERO_ADDRESS = "0x" + "00" * 20  # a transfer from it creates tokens, one to it destroys them
 
@@ -35,117 +36,68 @@ def handlers(deployment: Deployment) -> dict[tuple[str, str], Handler]:
         source = "issuance" if payer == _ZERO_ADDRESS else holders.get(payer, f"wallet:{payer}")
         target = "burned" if payee == _ZERO_ADDRESS else holders.get(payee, f"wallet:{payee}")
         if source != target and not (source.startswith("wallet:") and target.startswith("wallet:")):
-            _move(session, event, source, target, event.args["value"])
-
-    def on_omission_claimed(session: Session, event: ChainEvent) -> None:
-        _move(session, event, "omissions", _omission(event.args), stake)
-
-    def on_omission_answered(session: Session, event: ChainEvent) -> None:
-        """Add the claim's deposit to the bond, because the commitment was included."""
-        _move(session, event, _omission(event.args), "bond", stake)
+            _divide(session, event, source, [(target, event.args["value"])])
 
     def on_omission_compensated(session: Session, event: ChainEvent) -> None:
         """Return the deposit to the provider, with a compensation from the bond."""
-        taken = [(_omission(event.args), -stake), ("bond", -event.args["compensation"])]
-        _divide(session, event, "omissions", taken)
-
-    def on_dispute_opened(session: Session, event: ChainEvent) -> None:
-        _move(session, event, "disputes", _dispute(event.args), bond)
+        _divide(session, event, "omissions", [(_OMISSION, -stake), ("bond", -event.args["compensation"])])
 
     return {
         ("ZenToken", "Transfer"): on_transfer,
-        ("JobEscrow", "JobOpened"): on_job_opened,
+        ("JobEscrow", "JobOpened"): _moves("escrow", _JOB, "budget"),
         ("JobEscrow", "JobSettled"): on_job_settled,
         ("JobEscrow", "SettlementReverted"): on_settlement_reverted,
-        ("JobEscrow", "Claimed"): on_claimed,
-        ("JobEscrow", "FeesCollected"): on_fees_collected,
+        ("JobEscrow", "Claimed"): _moves(_PAY, "escrow"),
+        ("JobEscrow", "FeesCollected"): _moves(_FEE, "escrow"),
         ("JobEscrow", "UnitWithheld"): on_unit_withheld,
         ("JobEscrow", "UnitRestored"): on_unit_restored,
-        ("JobEscrow", "UnitStruck"): on_unit_struck,
-        ("JobEscrow", "JobRefunded"): on_job_refunded,
-        ("Disputes", "DisputeOpened"): on_dispute_opened,
-        ("Disputes", "Credited"): on_dispute_credited,
+        ("JobEscrow", "UnitStruck"): _moves(_WITHHELD, "escrow"),
+        ("JobEscrow", "JobRefunded"): _moves(_JOB, "escrow"),
+        ("Disputes", "DisputeOpened"): _moves("disputes", _DISPUTE, bond),
+        ("Disputes", "Credited"): _moves(_DISPUTE, "credit:{account}"),
         ("Disputes", "DisputeEnded"): on_dispute_ended,
-        ("Disputes", "Withdrawn"): on_credits_withdrawn,
-        ("Omissions", "Deposited"): on_bond_deposited,
-        ("Omissions", "Withdrawn"): on_bond_withdrawn,
-        ("Omissions", "ClaimOpened"): on_omission_claimed,
-        ("Omissions", "ClaimAnswered"): on_omission_answered,
+        ("Disputes", "Withdrawn"): _moves("credit:{account}", "disputes"),
+        ("Omissions", "Deposited"): _moves("omissions", "bond"),
+        ("Omissions", "Withdrawn"): _moves("bond", "omissions"),
+        ("Omissions", "ClaimOpened"): _moves("omissions", _OMISSION, stake),
+        ("Omissions", "ClaimAnswered"): _moves(_OMISSION, "bond", stake),  # the commitment was included
         ("Omissions", "Compensated"): on_omission_compensated,
         ("Rewards", "EpochPosted"): on_rewards_posted,
         ("Rewards", "EpochVetoed"): on_rewards_vetoed,
-        ("Rewards", "Claimed"): on_rewards_claimed,
-        ("ProviderStaking", "Staked"): on_staked,
-        ("ProviderStaking", "Withdrawn"): on_stake_left,
-        ("ProviderStaking", "Slashed"): on_stake_left,
+        ("Rewards", "Claimed"): _moves(_POSTED, "rewards"),
+        ("ProviderStaking", "Staked"): _moves("stake", "stake:{provider}"),
+        ("ProviderStaking", "Withdrawn"): _moves("stake:{provider}", "stake"),
+        ("ProviderStaking", "Slashed"): _moves("stake:{provider}", "stake"),
     }
-
-
-def on_job_opened(session: Session, event: ChainEvent) -> None:
-    _move(session, event, "escrow", f"escrow:{event.args['jobId']}", event.args["budget"])
 
 
 def on_job_settled(session: Session, event: ChainEvent) -> None:
     """Move pay and fee to the batch; the refund leaves the contract."""
     args = event.args
-    parts = [(_pay(args), args["paid"]), (_fee(args), args["fee"]), ("escrow", args["refund"])]
-    _divide(session, event, f"escrow:{args['jobId']}", parts)
+    _divide(session, event, _JOB, [(_PAY, args["paid"]), (_FEE, args["fee"]), ("escrow", args["refund"])])
 
 
 def on_settlement_reverted(session: Session, event: ChainEvent) -> None:
     """Return a vetoed batch's amounts to the job, or to the payer if the job was refunded."""
     args = event.args
-    target = "escrow" if args["refunded"] else f"escrow:{args['jobId']}"
-    _divide(session, event, target, [(_pay(args), -args["net"]), (_fee(args), -args["fee"])])
-
-
-def on_claimed(session: Session, event: ChainEvent) -> None:
-    _move(session, event, _pay(event.args), "escrow", event.args["amount"])
-
-
-def on_fees_collected(session: Session, event: ChainEvent) -> None:
-    _move(session, event, _fee(event.args), "escrow", event.args["amount"])
+    target = "escrow" if args["refunded"] else _JOB
+    _divide(session, event, target, [(_PAY, -args["net"]), (_FEE, -args["fee"])])
 
 
 def on_unit_withheld(session: Session, event: ChainEvent) -> None:
-    args = event.args
-    _divide(session, event, _withheld(args), [(_pay(args), -args["net"]), (_fee(args), -args["fee"])])
+    _divide(session, event, _WITHHELD, [(_PAY, -event.args["net"]), (_FEE, -event.args["fee"])])
 
 
 def on_unit_restored(session: Session, event: ChainEvent) -> None:
     """Return a unit's pay to its batch, or pay it out if the provider has claimed the rest."""
-    args = event.args
-    target = "escrow" if args["paidOut"] else _pay(args)
-    _divide(session, event, _withheld(args), [(target, args["net"]), (_fee(args), args["fee"])])
-
-
-def on_unit_struck(session: Session, event: ChainEvent) -> None:
-    _move(session, event, _withheld(event.args), "escrow", event.args["amount"])
-
-
-def on_job_refunded(session: Session, event: ChainEvent) -> None:
-    _move(session, event, f"escrow:{event.args['jobId']}", "escrow", event.args["amount"])
-
-
-def on_dispute_credited(session: Session, event: ChainEvent) -> None:
-    _move(session, event, _dispute(event.args), f"credit:{event.args['account']}", event.args["amount"])
+    target = "escrow" if event.args["paidOut"] else _PAY
+    _divide(session, event, _WITHHELD, [(target, event.args["net"]), (_FEE, event.args["fee"])])
 
 
 def on_dispute_ended(session: Session, event: ChainEvent) -> None:
     """Close the dispute's account: a rest is burned, a deficit came from a penalty."""
-    _move(session, event, _dispute(event.args), "disputes", balance(session, _dispute(event.args)))
-
-
-def on_credits_withdrawn(session: Session, event: ChainEvent) -> None:
-    _move(session, event, f"credit:{event.args['account']}", "disputes", event.args["amount"])
-
-
-def on_bond_deposited(session: Session, event: ChainEvent) -> None:
-    _move(session, event, "omissions", "bond", event.args["amount"])
-
-
-def on_bond_withdrawn(session: Session, event: ChainEvent) -> None:
-    _move(session, event, "bond", "omissions", event.args["amount"])
+    rest = balance(session, _DISPUTE.format_map(event.args))
+    _divide(session, event, _DISPUTE, [("disputes", rest)])
 
 
 def on_rewards_posted(session: Session, event: ChainEvent) -> None:
@@ -156,54 +108,30 @@ def on_rewards_posted(session: Session, event: ChainEvent) -> None:
 
 
 def on_rewards_vetoed(session: Session, event: ChainEvent) -> None:
-    _move(session, event, _PENDING, "rewards", balance(session, _PENDING))
+    _divide(session, event, _PENDING, [("rewards", balance(session, _PENDING))])
 
 
-def on_rewards_claimed(session: Session, event: ChainEvent) -> None:
-    _move(session, event, _POSTED, "rewards", event.args["amount"])
+def _moves(source: str, target: str, amount: str | int = "amount") -> Handler:
+    """Return a handler that moves an amount in wei, or the one in this argument of the event."""
 
+    def handle(session: Session, event: ChainEvent) -> None:
+        _divide(session, event, source, [(target, event.args[amount] if isinstance(amount, str) else amount)])
 
-def on_staked(session: Session, event: ChainEvent) -> None:
-    _move(session, event, "stake", f"stake:{event.args['provider']}", event.args["amount"])
-
-
-def on_stake_left(session: Session, event: ChainEvent) -> None:
-    _move(session, event, f"stake:{event.args['provider']}", "stake", event.args["amount"])
-
-
-def _pay(args: Mapping[str, Any]) -> str:
-    return f"pay:{args['batchId']}"
-
-
-def _fee(args: Mapping[str, Any]) -> str:
-    return f"fee:{args['batchId']}"
-
-
-def _omission(args: Mapping[str, Any]) -> str:
-    return f"omission:{args['unitId']}"
-
-
-def _dispute(args: Mapping[str, Any]) -> str:
-    return f"dispute:{args['disputeId']}"
-
-
-def _withheld(args: Mapping[str, Any]) -> str:
-    return f"withheld:{args['unitId']}"
-
-
-def _move(session: Session, event: ChainEvent, source: str, target: str, amount: int) -> None:
-    _divide(session, event, source, [(target, amount)])
+    return handle
 
 
 def _divide(session: Session, event: ChainEvent, source: str, parts: Sequence[tuple[str, int]]) -> None:
-    """Post one journal from ``source`` to each target; negative amounts flow back."""
-    moved = [(account, amount) for account, amount in parts if amount]
+    """Post one journal from ``source`` to each target; negative amounts flow back.
+
+    Accounts may name arguments of the event in braces.
+    """
+    moved = [(account.format_map(event.args), amount) for account, amount in parts if amount]
     if not moved:
         return  # the token allows transfers of 0
     post(
         session,
         kind=event.name,
         key=f"{event.tx_hash}:{event.log_index}",
-        lines=[(source, -sum(amount for _, amount in moved)), *moved],
+        lines=[(source.format_map(event.args), -sum(amount for _, amount in moved)), *moved],
         block=event.block_number,
     )

@@ -48,8 +48,8 @@ class LedgerReconciliation(Base):
     block_number: Mapped[int] = mapped_column(BigInteger)
     at: Mapped[datetime] = mapped_column(UtcDateTime)
     agrees: Mapped[bool]
-    difference: Mapped[int] = mapped_column(Wei)
-    report: Mapped[dict[str, Any]] = mapped_column(JSONB)
+    difference_wei: Mapped[int] = mapped_column("difference", Wei)
+    report: Mapped[dict[str, Any]] = mapped_column(JSONB)  # reconciliation.Reconciliation.as_json
 
 
 @event.listens_for(LedgerPosting.__table__, "after_create")

@@ -4,7 +4,6 @@ It reads the whole ledger, so only the worker makes it; readers get the stored r
 """
 
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import structlog
@@ -24,7 +23,6 @@ from market.chain.errors import ChainError
 from market.chain.rpc.client import ChainClient
 from market.chain.service import final_events, finalised_cursor
 from market.chain.views import ChainViews, JobState
-from market.ledger import repository
 from market.ledger.errors import NotYetIndexed
 from market.ledger.models import LedgerReconciliation
 from market.ledger.service import balances
@@ -195,18 +193,6 @@ def _escrowed(job: JobEscrowJob) -> int:
     return job["escrowed"] if job["state"] == JobState.OPEN else 0
 
 
-@dataclass(frozen=True, slots=True)
-class LastReconciliation:
-    """Result of the last continuous comparison."""
-
-    block_number: int
-    at: datetime
-    agrees: bool
-    difference_wei: int
-    report: dict[str, Any]
-    """:meth:`Reconciliation.as_json`"""
-
-
 def watch(database: Database, client: ChainClient, deployment: Deployment) -> None:
     """Reconcile at the newest final block; store the result and log a difference as error.
 
@@ -224,7 +210,7 @@ def watch(database: Database, client: ChainClient, deployment: Deployment) -> No
                 block_number=found.block_number,
                 at=utc_now(),
                 agrees=found.agrees,
-                difference=found.difference_wei,
+                difference_wei=found.difference_wei,
                 report=found.as_json(),
             )
         )
@@ -232,9 +218,6 @@ def watch(database: Database, client: ChainClient, deployment: Deployment) -> No
         _log.error("ledger_differs", code="ledger_differs", **found.as_json())
 
 
-def last_reconciliation(session: Session) -> LastReconciliation | None:
+def last_reconciliation(session: Session) -> LedgerReconciliation | None:
     """Return the result of the last :func:`watch`; None before the first."""
-    row = repository.last_reconciliation(session)
-    if row is None:
-        return None
-    return LastReconciliation(row.block_number, row.at, row.agrees, row.difference, row.report)
+    return session.get(LedgerReconciliation, 1)

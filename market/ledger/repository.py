@@ -4,7 +4,7 @@ from sqlalchemy import func, or_, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
-from market.ledger.models import LedgerJournal, LedgerPosting, LedgerReconciliation
+from market.ledger.models import LedgerJournal, LedgerPosting
 
 
 def insert_journal(session: Session, kind: str, key: str, block_number: int | None) -> int | None:
@@ -38,7 +38,3 @@ def balances(session: Session, *names: str, until_block: int | None = None) -> d
     if until_block is not None:
         query = query.join(LedgerJournal).where(LedgerJournal.block_number <= until_block)
     return {account: int(amount) for account, amount in session.execute(query.order_by(LedgerPosting.account))}
-
-
-def last_reconciliation(session: Session) -> LedgerReconciliation | None:
-    return session.get(LedgerReconciliation, 1)

@@ -1,70 +1,60 @@
 """Refusals of orders and of changes to jobs."""
 
-from market.platform.http.problem import MarketError
+from market.platform.http.problem import Conflict, UnprocessableRequest
 
 
-class InvalidSpec(MarketError):
+class InvalidSpec(UnprocessableRequest):
     """The training specification breaks the rule with the code ``reason``."""
 
-    status = 422
     code = "invalid-spec"
     title = "The training specification is not valid"
     default_remedy = "Correct the field that the detail names."
 
 
-class InvalidOrder(MarketError):
-    status = 422
+class InvalidOrder(UnprocessableRequest):
     code = "invalid-order"
     title = "The order is not valid"
 
 
-class BudgetBelowOneUnit(MarketError):
-    status = 422
+class BudgetBelowOneUnit(UnprocessableRequest):
     code = "budget-below-one-unit"
     title = "The budget does not buy one unit of work"
 
 
-class InsufficientBalance(MarketError):
-    status = 422
+class InsufficientBalance(UnprocessableRequest):
     code = "insufficient-balance"
     title = "The payer does not hold the budget"
     default_remedy = "Lower budget_max, or transfer ZEN to the payer's address first."
 
 
-class DatasetNotFound(MarketError):
-    status = 422
+class DatasetNotFound(UnprocessableRequest):
     code = "dataset-not-found"
     title = "The dataset cannot be found"
     default_remedy = "Upload the dataset and its manifest (POST /v1/blobs), or check the CID."
 
 
-class InvalidDataset(MarketError):
-    status = 422
+class InvalidDataset(UnprocessableRequest):
     code = "invalid-dataset"
     title = "The dataset manifest is not valid"
     default_remedy = "Correct the manifest, upload it again and give its new CID."
 
 
-class PermitTooShort(MarketError):
-    status = 422
+class PermitTooShort(UnprocessableRequest):
     code = "permit-too-short"
     title = "The permit ends too early"
 
 
-class NotCancellable(MarketError):
-    status = 409
+class NotCancellable(Conflict):
     code = "not-cancellable"
     title = "The job cannot be cancelled in this state"
 
 
-class NotAmendable(MarketError):
-    status = 409
+class NotAmendable(Conflict):
     code = "not-amendable"
     title = "The job's terms cannot be changed in this state"
 
 
-class OrderFixed(MarketError):
-    status = 409
+class OrderFixed(Conflict):
     code = "order-fixed"
     title = "The signed order does not allow this"
     default_remedy = (
@@ -73,13 +63,11 @@ class OrderFixed(MarketError):
     )
 
 
-class NotPausable(MarketError):
-    status = 409
+class NotPausable(Conflict):
     code = "not-pausable"
     title = "The job cannot be paused or resumed in this state"
 
 
-class NothingToContinue(MarketError):
-    status = 409
+class NothingToContinue(Conflict):
     code = "nothing-to-continue"
     title = "The job cannot be continued from a checkpoint"

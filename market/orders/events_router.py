@@ -14,7 +14,6 @@ from redis.exceptions import RedisError
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from market.accounts.deps import CurrentAccount
-from market.accounts.errors import NotAuthenticated
 from market.accounts.service import Principal
 from market.domain.lifecycle import JobStatus
 from market.jobs.access import visible_job
@@ -45,7 +44,7 @@ class Batch:
 
 @router.get(
     "/jobs/{job_id}/events",
-    responses={200: {"content": {"text/event-stream": {}}}, **refusals(NotAuthenticated, JobNotFound)},
+    responses={200: {"content": {"text/event-stream": {}}}, **refusals(JobNotFound)},
     response_class=EventSourceResponse,
 )
 async def watch_job(

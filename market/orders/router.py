@@ -7,7 +7,7 @@ from pydantic import BaseModel
 from sqlalchemy.orm import Session
 
 from market.accounts.deps import CurrentAccount, confirms_caller
-from market.accounts.errors import NotAuthenticated, NotPermitted, SpendingCapReached
+from market.accounts.errors import NotPermitted, SpendingCapReached
 from market.accounts.idempotency import IDEMPOTENT_ROUTE, Idempotent, IdempotentRoute
 from market.accounts.organisations.errors import OrganisationNotFound
 from market.auctions import service as auctions
@@ -48,22 +48,13 @@ from market.orders.schemas import (
 )
 from market.platform.db.session import UnitOfWork
 from market.platform.http.deps import Reads, ServicesDep, Uow
-from market.platform.http.errors import (
-    ChainDown,
-    InvalidSignature,
-    KeyReused,
-    NonceReplayed,
-    RequestInFlight,
-    StorageDown,
-    UnknownTier,
-)
+from market.platform.http.errors import ChainDown, InvalidSignature, NonceReplayed, StorageDown, UnknownTier
 from market.platform.http.refusals import refusals
 from market.platform.http.scopes import scoped
 from market.platform.http.services import Services
 
 router = APIRouter(prefix="/v1", tags=["jobs"], route_class=IdempotentRoute)
 _JOB_REFUSALS = (
-    NotAuthenticated,
     InvalidSpec,
     UnknownTier,
     InvalidOrder,
@@ -73,7 +64,7 @@ _JOB_REFUSALS = (
     StorageDown,
     ChainDown,
 )
-_ACT_REFUSALS = (NotAuthenticated, JobNotFound, NotPermitted, KeyReused, RequestInFlight)
+_ACT_REFUSALS = (JobNotFound, NotPermitted)
 JobId = Annotated[str, Path(pattern=r"^0x[0-9a-f]{64}$", description="The job's id: 0x hex of 32 bytes.")]
 
 
@@ -93,8 +84,6 @@ def quote_job(request: JobSpec, account: CurrentAccount, services: ServicesDep) 
         InvalidSignature,
         PermitTooShort,
         NonceReplayed,
-        KeyReused,
-        RequestInFlight,
         OrganisationNotFound,
         NotPermitted,
         SpendingCapReached,
@@ -120,7 +109,7 @@ def submit_job(request: SubmitJob, account: CurrentAccount, services: ServicesDe
 @router.get(
     "/jobs",
     response_model=JobPage,
-    responses=refusals(NotAuthenticated, JobNotFound, OrganisationNotFound, NotPermitted, UnknownTier),
+    responses=refusals(JobNotFound, OrganisationNotFound, NotPermitted, UnknownTier),
 )
 def list_jobs(
     account: CurrentAccount,
@@ -132,7 +121,7 @@ def list_jobs(
     return _json(views.job_page(session, services.network, account, filters))
 
 
-@router.get("/jobs/{job_id}", response_model=JobView, responses=refusals(NotAuthenticated, JobNotFound))
+@router.get("/jobs/{job_id}", response_model=JobView, responses=refusals(JobNotFound))
 def get_job(job_id: JobId, account: CurrentAccount, services: ServicesDep) -> Response:
     """One job with its progress."""
     with services.database.read_throttled() as session:
@@ -144,7 +133,7 @@ def _json(view: BaseModel) -> Response:
     return Response(view.model_dump_json(by_alias=True), media_type="application/json")
 
 
-@router.get("/jobs/{job_id}/why", responses=refusals(NotAuthenticated, JobNotFound))
+@router.get("/jobs/{job_id}/why", responses=refusals(JobNotFound))
 def explain_job(job_id: JobId, account: CurrentAccount, services: ServicesDep, session: Reads) -> Why:
     """Reasons why the job is not matched: nodes removed, a clearing price, helpful changes."""
     job = visible_job(session, account, job_id)
@@ -152,25 +141,25 @@ def explain_job(job_id: JobId, account: CurrentAccount, services: ServicesDep, s
     return diagnose_unmatched_job(session, services.settings, services.network, job, rounds)
 
 
-@router.get("/jobs/{job_id}/units", responses=refusals(NotAuthenticated, JobNotFound))
+@router.get("/jobs/{job_id}/units", responses=refusals(JobNotFound))
 def list_units(job_id: JobId, account: CurrentAccount, session: Reads) -> list[UnitView]:
     """The job's units of work, by round and slot."""
     return views.unit_views(session, visible_job(session, account, job_id))
 
 
-@router.get("/jobs/{job_id}/checkpoints", responses=refusals(NotAuthenticated, JobNotFound))
+@router.get("/jobs/{job_id}/checkpoints", responses=refusals(JobNotFound))
 def list_checkpoints(job_id: JobId, account: CurrentAccount, session: Reads) -> list[CheckpointView]:
     """The job's checkpoints, by round."""
     return views.checkpoint_views(session, visible_job(session, account, job_id))
 
 
-@router.get("/jobs/{job_id}/metrics", responses=refusals(NotAuthenticated, JobNotFound))
+@router.get("/jobs/{job_id}/metrics", responses=refusals(JobNotFound))
 def get_job_metrics(job_id: JobId, account: CurrentAccount, session: Reads) -> JobMetrics:
     """Metrics of the training by round: losses, times and included units."""
     return job_metrics(session, visible_job(session, account, job_id))
 
 
-@router.get("/jobs/{job_id}/efficiency", responses=refusals(NotAuthenticated, JobNotFound))
+@router.get("/jobs/{job_id}/efficiency", responses=refusals(JobNotFound))
 def get_job_efficiency(job_id: JobId, account: CurrentAccount, session: Uow) -> Efficiency:
     """Efficiency of the training: speed, compute, transfer, wait and bytes.
 

@@ -117,12 +117,7 @@ def parse_terms(
     Raises:
         InvalidSpec, UnknownTier, InvalidOrder, BudgetBelowOneUnit: with the field and a remedy.
     """
-    sections = {
-        "model_config": request.model_settings,
-        "data_config": request.data_settings,
-        "training_config": request.training_settings,
-    }
-    canonical = _canonical_of(json.dumps(sections))
+    canonical = _canonical(request)
     spec, tier = canonical.spec, _tier(request.tier, network)
     units = spec.training.rounds * request.nodes
     if units > MAX_UNITS:
@@ -198,6 +193,15 @@ class _Canonical(NamedTuple):
     json: bytes
     hash: str
     cid: str
+
+
+def _canonical(request: JobSpec) -> _Canonical:
+    sections = {
+        "model_config": request.model_settings,
+        "data_config": request.data_settings,
+        "training_config": request.training_settings,
+    }
+    return _canonical_of(json.dumps(sections))
 
 
 @lru_cache(256)  # many jobs share a specification; refusals are not cached

@@ -16,11 +16,10 @@ from market.jobs.models import Job
 from market.orders.reports.progress import Progress as JobProgress
 from market.orders.reports.progress import progress_of
 from market.orders.schemas import CheckpointView, JobFilters, JobPage, JobView, Progress, UnitView
+from market.platform.db.rows import from_row
 from market.platform.http.errors import UnknownTier
 from market.training.checkpoints import repository as checkpoints_repository
 from market.training.units import repository as units_repository
-
-_COLUMNS = [name for name in JobView.model_fields if name in Job.__table__.columns]
 
 
 def job_view(session: Session, network: NetworkParameters, job: Job) -> JobView:
@@ -43,13 +42,11 @@ def _job_view(network: NetworkParameters, job: Job, progress: JobProgress) -> Jo
     latest = ends[-1] if ends else None
     final = latest if latest is not None and latest.round == job.rounds else None
     price = job.clearing_price_wei
-    return JobView(
-        **{name: getattr(job, name) for name in _COLUMNS},
+    return from_row(
+        JobView,
+        job,
         tier=next(tier.name for tier in network.tiers if tier.id == job.tier_id),
         checkpoint={"interval": job.checkpoint_interval, "storage": "ipfs", "redundancy": job.redundancy},
-        name=job.name,
-        price_cap_wei=job.price_cap_wei,
-        expires_at=job.expires_at,
         cancel_requested=job.cancelled_by is not None,
         clearing_price_wei_per_gpu_hour=price,
         unit_price_wei=None if price is None else unit_price(price, job.unit_weight_us),
@@ -118,20 +115,13 @@ def _tier_id(network: NetworkParameters, name: str) -> int:
 def unit_views(session: Session, job: Job) -> list[UnitView]:
     """Return all units of a job by (round, slot, id)."""
     units = units_repository.units_of_job(session, job.id)
-    return [UnitView.model_validate(unit, from_attributes=True) for unit in units]
+    return [from_row(UnitView, unit) for unit in units]
 
 
 def checkpoint_views(session: Session, job: Job) -> list[CheckpointView]:
     """Return all checkpoints of a job with their proven copies, by round."""
     pins = checkpoints_repository.pins_of_job(session, job.id)
     return [
-        CheckpointView(
-            round=checkpoint.round,
-            cid=checkpoint.cid,
-            model_cid=checkpoint.model_cid,
-            validation_loss=checkpoint.validation_loss,
-            pins=pins.get(checkpoint.id, []),
-            created_at=checkpoint.created_at,
-        )
+        from_row(CheckpointView, checkpoint, pins=pins.get(checkpoint.id, []))
         for checkpoint in checkpoints_repository.checkpoints(session, job.id)
     ]

@@ -29,12 +29,7 @@ def place_ask(session: Session, network: NetworkParameters, domain: Domain, ask:
         NonceReplayed: the ask, or its nonce, was used before.
     """
     now = utc_now()
-    try:
-        signer = recover(typed_data(domain, ask), signature)
-    except ValueError as error:
-        raise InvalidSignature(str(error), field="signature") from error
-    if signer != ask.provider:
-        raise InvalidSignature(f"the signature is not that of {ask.provider}", field="signature")
+    _check_signature(domain, ask, signature)
     tier = _tier(network, ask.tier)
     if ask.gpus != tier.gpus:
         raise InvalidAsk(
@@ -86,13 +81,13 @@ def cancel_ask(session: Session, address: str, ask_id: str) -> None:
         raise AskNotFound(f"no open ask {ask_id}", field="ask_id")
 
 
-def expire_asks(session: Session, now: datetime) -> None:
-    """Close asks past their ``validUntil``; clearings ignore them from that instant."""
-    repository.expire_asks(session, now)
-
-
-def asks_of(session: Session, address: str) -> list[AskRow]:
-    return repository.asks_of(session, address)
+def _check_signature(domain: Domain, ask: Ask, signature: str) -> None:
+    try:
+        signer = recover(typed_data(domain, ask), signature)
+    except ValueError as error:
+        raise InvalidSignature(str(error), field="signature") from error
+    if signer != ask.provider:
+        raise InvalidSignature(f"the signature is not that of {ask.provider}", field="signature")
 
 
 def _tier(network: NetworkParameters, tier_id: int) -> Tier:

@@ -8,6 +8,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import ProviderStatus
+from market.platform.db.locks import locked
 from market.providers.models import AskRow, AttestationChallenge, BenchmarkRun, Provider, SignerNonce, Stake
 
 ANSWERED_WITHIN = timedelta(hours=1)
@@ -25,15 +26,13 @@ def insert_provider(session: Session, **values: object) -> None:
 
 def lock_provider(session: Session, address: str) -> Provider | None:
     """Return the provider's row, refreshed and locked against other writers."""
-    statement = select(Provider).where(Provider.address == address).with_for_update(key_share=True)
-    return session.scalar(statement.execution_options(populate_existing=True))
+    return session.scalar(locked(select(Provider).where(Provider.address == address)))
 
 
 def lock_stake(session: Session, address: str) -> Stake:
     """Return the wallet's stake, locked; it begins at 0."""
     session.execute(insert(Stake).values(address=address, stake_wei=0, unbonding_wei=0).on_conflict_do_nothing())
-    statement = select(Stake).where(Stake.address == address).with_for_update(key_share=True)
-    return session.scalars(statement.execution_options(populate_existing=True)).one()
+    return session.scalars(locked(select(Stake).where(Stake.address == address))).one()
 
 
 def stake_of(session: Session, address: str) -> int:
@@ -150,6 +149,7 @@ def open_ask_prices(session: Session, addresses: Collection[str]) -> dict[str, t
 
 
 def expire_asks(session: Session, now: datetime) -> None:
+    """Close asks past their ``validUntil``; clearings ignore them from that instant."""
     statement = update(AskRow).where(AskRow.status == "open", AskRow.valid_until <= now)
     session.execute(statement.values(status="expired"))
 
@@ -214,7 +214,7 @@ def use_nonce(session: Session, signer: str, nonce: int, used_for: str) -> bool:
 
 def lock_benchmark(session: Session, run_id: str, address: str) -> BenchmarkRun | None:
     statement = select(BenchmarkRun).where(BenchmarkRun.id == run_id, BenchmarkRun.provider == address)
-    return session.scalar(statement.with_for_update(key_share=True).execution_options(populate_existing=True))
+    return session.scalar(locked(statement))
 
 
 def last_failed_benchmark(session: Session, address: str, since: datetime) -> datetime | None:
@@ -252,7 +252,7 @@ def lock_attestation(session: Session, challenge_id: str, address: str) -> Attes
     statement = select(AttestationChallenge).where(
         AttestationChallenge.id == challenge_id, AttestationChallenge.provider == address
     )
-    return session.scalar(statement.with_for_update(key_share=True).execution_options(populate_existing=True))
+    return session.scalar(locked(statement))
 
 
 def forget_open_attestation(session: Session, address: str) -> None:

@@ -8,17 +8,17 @@ from fastapi import APIRouter, Path, Query
 from sqlalchemy.orm import Session
 
 from market.accounts.deps import CurrentAccount
-from market.accounts.errors import NotAuthenticated
 from market.accounts.idempotency import IDEMPOTENT_ROUTE, IdempotentRoute
 from market.domain.network import NetworkParameters
 from market.domain.nodes.uptime import uptime_bps
 from market.platform.db.base import utc_now
+from market.platform.db.rows import from_row
 from market.platform.http.deps import Reads, ServicesDep, Uow
-from market.platform.http.errors import InvalidSignature, KeyReused, NonceReplayed, RequestInFlight, UnknownTier
+from market.platform.http.errors import InvalidSignature, NonceReplayed, UnknownTier
 from market.platform.http.refusals import refusals
 from market.platform.http.services import Services
 from market.platform.http.types import AddressString, HashString
-from market.providers import asks, service
+from market.providers import asks, repository, service
 from market.providers.attestation.chain_events import attested_until
 from market.providers.environment_classes import reason_of, require_accepted
 from market.providers.errors import (
@@ -48,13 +48,12 @@ from zoo_protocol.messages import Ask
 router = APIRouter(prefix="/v1", tags=["providers"], route_class=IdempotentRoute)
 ProviderAddress = Annotated[AddressString, Path(description="The node's wallet.")]
 AskId = Annotated[HashString, Path(description="The ask's id: the EIP-712 struct hash.")]
-IDEMPOTENCY_REFUSALS = (KeyReused, RequestInFlight)
 
 
 @router.post(
     "/providers",
     status_code=201,
-    responses=refusals(NotAuthenticated, KindFixed, EnvironmentNotAccepted, *IDEMPOTENCY_REFUSALS),
+    responses=refusals(KindFixed, EnvironmentNotAccepted),
     dependencies=[IDEMPOTENT_ROUTE],
 )
 def register_provider(
@@ -103,7 +102,6 @@ def list_epochs(
     "/asks",
     status_code=201,
     responses=refusals(
-        NotAuthenticated,
         InvalidSignature,
         InvalidAsk,
         UnknownTier,
@@ -112,7 +110,6 @@ def list_epochs(
         ProviderJailed,
         TierNotEarned,
         NonceReplayed,
-        *IDEMPOTENCY_REFUSALS,
     ),
     dependencies=[IDEMPOTENT_ROUTE],
 )
@@ -125,13 +122,13 @@ def place_ask(body: AskRequest, account: CurrentAccount, services: ServicesDep, 
     return _ask_view(services.network, row)
 
 
-@router.get("/asks", responses=refusals(NotAuthenticated))
+@router.get("/asks")
 def list_asks(account: CurrentAccount, services: ServicesDep, session: Reads) -> list[AskView]:
     """Return your own asks, newest first. Asks of other providers are sealed."""
-    return [_ask_view(services.network, row) for row in asks.asks_of(session, account.address)]
+    return [_ask_view(services.network, row) for row in repository.asks_of(session, account.address)]
 
 
-@router.delete("/asks/{ask_id}", status_code=204, responses=refusals(NotAuthenticated, AskNotFound))
+@router.delete("/asks/{ask_id}", status_code=204, responses=refusals(AskNotFound))
 def cancel_ask(ask_id: AskId, account: CurrentAccount, session: Uow) -> None:
     """Remove your ask from the order book. Jobs that it won continue."""
     asks.cancel_ask(session, account.address, ask_id)
@@ -147,61 +144,25 @@ def _provider_views(session: Session, services: Services, found: Sequence[tuple[
 
 
 def _provider_view(services: Services, provider: Provider, stake_wei: int, attested: datetime | None) -> ProviderView:
-    return ProviderView(
-        address=provider.address,
-        kind="verifier" if provider.kind == "verifier" else "provider",
-        name=provider.name,
-        region=provider.region,
-        hardware=provider.hardware,
-        environment_class=provider.environment_class,
-        site=provider.site,
-        asn=provider.asn,
-        owner=provider.owner,
-        round_trip_ms=provider.round_trip_ms,
-        status=provider.status,
+    return from_row(
+        ProviderView,
+        provider,
         reason=reason_of(services.settings, provider),
         tier=tier_name(services.network, provider.tier_id),
         stake_wei=stake_wei,
-        reliability_bps=provider.reliability_bps,
-        last_seen_at=provider.last_seen_at,
         registered_at=provider.created_at,
         attested_until=attested,
-        disputed_at=provider.disputed_at,
     )
 
 
 def _epoch_view(row: ProviderEpoch, penalty: DowntimePenalty | None) -> EpochView:
-    return EpochView(
-        epoch=row.epoch,
+    return from_row(
+        EpochView,
+        row,
         uptime_bps=uptime_bps(row.up_minutes, row.counted_minutes),
-        counted_minutes=row.counted_minutes,
-        committed_minutes=row.committed_minutes,
-        committed_up_minutes=row.committed_up_minutes,
-        served_bytes=row.served_bytes,
-        replays=row.replays,
-        verified=row.verified,
-        rejected=row.rejected,
-        lost=row.lost,
-        refused=row.refused,
-        slashes=row.slashes,
-        penalty=None if penalty is None else _penalty_view(penalty),
-    )
-
-
-def _penalty_view(penalty: DowntimePenalty) -> PenaltyView:
-    return PenaltyView(
-        evidence=penalty.evidence, evidence_cid=penalty.evidence_cid, amount_wei=penalty.amount_wei, tx=penalty.tx
+        penalty=None if penalty is None else from_row(PenaltyView, penalty),
     )
 
 
 def _ask_view(network: NetworkParameters, ask: AskRow) -> AskView:
-    return AskView(
-        id=ask.id,
-        provider=ask.provider,
-        tier=str(tier_name(network, ask.tier_id)),
-        gpus=ask.gpus,
-        min_price_wei=ask.min_price_wei,
-        valid_until=ask.valid_until,
-        status=ask.status,
-        placed_at=ask.created_at,
-    )
+    return from_row(AskView, ask, tier=str(tier_name(network, ask.tier_id)), placed_at=ask.created_at)

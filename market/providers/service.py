@@ -6,7 +6,7 @@ active.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
@@ -20,6 +20,7 @@ from market.domain.nodes.uptime import epoch_of, minute_of
 from market.domain.rewards import Work
 from market.domain.verification.sampling import VerifierSanction, sanction_for
 from market.platform.db.base import utc_now
+from market.platform.db.rows import from_row
 from market.providers import repository
 from market.providers.attestation.chain_events import attested_until
 from market.providers.errors import KindFixed, NotRegistered, ProviderNotFound
@@ -167,8 +168,9 @@ def open_offers(session: Session, settings: Settings, tier_id: int, now: datetim
     rows = repository.available_asks(session, tier_id, settings.accepted_classes, _seen_since(settings, now), now)
     nodes = _nodes(session, settings, [row[0] for row in rows], now)
     return [
-        Offer(
-            **{field.name: getattr(nodes[provider.address], field.name) for field in fields(Node)},
+        from_row(
+            Offer,
+            nodes[provider.address],
             gpus=ask.gpus,
             min_price_wei=ask.min_price_wei,
             stake_wei=stake_wei,

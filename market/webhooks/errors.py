@@ -1,24 +1,21 @@
 """Refusals of webhooks."""
 
-from market.platform.http.problem import MarketError
+from market.platform.http.problem import Conflict, MarketError, MissingResource, UnprocessableRequest
 
 
-class WebhookNotFound(MarketError):
-    status = 404
+class WebhookNotFound(MissingResource):
     code = "webhook-not-found"
     title = "The webhook does not exist"
     default_remedy = "List yours with GET /v1/webhooks."
 
 
-class DeliveryNotFound(MarketError):
-    status = 404
+class DeliveryNotFound(MissingResource):
     code = "delivery-not-found"
     title = "The delivery does not exist"
     default_remedy = "List its deliveries with GET /v1/webhooks/{id}/deliveries."
 
 
-class WebhookAddressRefused(MarketError):
-    status = 422
+class WebhookAddressRefused(UnprocessableRequest):
     code = "webhook-address-refused"
     title = "Webhooks are not sent to this address"
     default_remedy = "Give an https URL whose host has public addresses only."
@@ -31,8 +28,7 @@ class WebhookChecksBusy(MarketError):
     default_remedy = "Nothing was changed. Repeat the request in a few seconds."
 
 
-class TooManyWebhooks(MarketError):
-    status = 409
+class TooManyWebhooks(Conflict):
     code = "too-many-webhooks"
     title = "The account has the maximum number of webhooks"
     default_remedy = "Delete one (DELETE /v1/webhooks/{id}) and try again."

@@ -7,10 +7,9 @@ from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, Field
 
 from market.accounts.deps import CurrentAccount
-from market.accounts.errors import NotAuthenticated
 from market.accounts.idempotency import IDEMPOTENT_ROUTE, IdempotentRoute
+from market.platform.db.rows import from_row
 from market.platform.http.deps import Reads, ServicesDep, Uow
-from market.platform.http.errors import KeyReused, RequestInFlight
 from market.platform.http.refusals import refusals
 from market.platform.http.types import RequestModel, RowId
 from market.webhooks import service
@@ -32,7 +31,6 @@ EventKind = Literal[
 Url = Annotated[str, Field(min_length=1, max_length=2048, examples=["https://hooks.example.com/zoo"])]
 Kinds = Annotated[list[EventKind], Field(min_length=1, max_length=10, description="Which events of your jobs to send.")]
 DEFAULT_KINDS: list[EventKind] = ["status", "checkpoint", "settlement"]
-_IDEMPOTENCY_REFUSALS = (KeyReused, RequestInFlight)
 
 
 class WebhookRequest(RequestModel):
@@ -94,9 +92,7 @@ class DeliveryPage(BaseModel):
 @router.post(
     "",
     status_code=201,
-    responses=refusals(
-        NotAuthenticated, *_IDEMPOTENCY_REFUSALS, WebhookAddressRefused, WebhookChecksBusy, TooManyWebhooks
-    ),
+    responses=refusals(WebhookAddressRefused, WebhookChecksBusy, TooManyWebhooks),
     dependencies=[IDEMPOTENT_ROUTE],
 )
 def create_webhook(
@@ -109,21 +105,19 @@ def create_webhook(
     return _with_secret(request, row)
 
 
-@router.get("", responses=refusals(NotAuthenticated))
+@router.get("")
 def list_webhooks(account: CurrentAccount, session: Reads) -> list[WebhookView]:
     """Your webhooks, oldest first."""
     return [_view(row) for row in service.of_owner(session, account.address)]
 
 
-@router.get("/{webhook_id}", responses=refusals(NotAuthenticated, WebhookNotFound))
+@router.get("/{webhook_id}", responses=refusals(WebhookNotFound))
 def get_webhook(webhook_id: WebhookId, account: CurrentAccount, session: Reads) -> WebhookView:
     """One webhook."""
     return _view(service.get(session, account.address, webhook_id))
 
 
-@router.patch(
-    "/{webhook_id}", responses=refusals(NotAuthenticated, WebhookNotFound, WebhookAddressRefused, WebhookChecksBusy)
-)
+@router.patch("/{webhook_id}", responses=refusals(WebhookNotFound, WebhookAddressRefused, WebhookChecksBusy))
 def change_webhook(
     webhook_id: WebhookId, body: WebhookPatch, account: CurrentAccount, services: ServicesDep, session: Uow
 ) -> WebhookView:
@@ -134,17 +128,13 @@ def change_webhook(
     return _view(row)
 
 
-@router.delete("/{webhook_id}", status_code=204, responses=refusals(NotAuthenticated, WebhookNotFound))
+@router.delete("/{webhook_id}", status_code=204, responses=refusals(WebhookNotFound))
 def delete_webhook(webhook_id: WebhookId, account: CurrentAccount, session: Uow) -> None:
     """Delete a webhook. Its pending deliveries are never sent."""
     service.delete(service.get(session, account.address, webhook_id))
 
 
-@router.post(
-    "/{webhook_id}/rotate-secret",
-    responses=refusals(NotAuthenticated, WebhookNotFound, *_IDEMPOTENCY_REFUSALS),
-    dependencies=[IDEMPOTENT_ROUTE],
-)
+@router.post("/{webhook_id}/rotate-secret", responses=refusals(WebhookNotFound), dependencies=[IDEMPOTENT_ROUTE])
 def rotate_webhook_secret(
     webhook_id: WebhookId, body: RotateSecretRequest, account: CurrentAccount, session: Uow, request: Request
 ) -> NewWebhookView:
@@ -154,7 +144,7 @@ def rotate_webhook_secret(
     return _with_secret(request, row)
 
 
-@router.get("/{webhook_id}/deliveries", responses=refusals(NotAuthenticated, WebhookNotFound))
+@router.get("/{webhook_id}/deliveries", responses=refusals(WebhookNotFound))
 def list_deliveries(
     webhook_id: WebhookId,
     account: CurrentAccount,
@@ -172,7 +162,7 @@ def list_deliveries(
 
 @router.post(
     "/{webhook_id}/deliveries/{delivery_id}/replay",
-    responses=refusals(NotAuthenticated, WebhookNotFound, DeliveryNotFound, *_IDEMPOTENCY_REFUSALS),
+    responses=refusals(WebhookNotFound, DeliveryNotFound),
     dependencies=[IDEMPOTENT_ROUTE],
 )
 def replay_delivery(
@@ -184,26 +174,13 @@ def replay_delivery(
 
 
 def _view(row: WebhookEndpoint) -> WebhookView:
-    return WebhookView.model_validate(_fields(row))
+    return from_row(WebhookView, row, events=row.kinds)
 
 
 def _with_secret(request: Request, row: WebhookEndpoint) -> NewWebhookView:
     request.state.secret_fields = ("secret",)
-    return NewWebhookView.model_validate(_fields(row) | {"secret": row.secret})
-
-
-def _fields(row: WebhookEndpoint) -> dict[str, Any]:
-    return {
-        "id": row.id,
-        "url": row.url,
-        "events": row.kinds,
-        "enabled": row.enabled,
-        "created_at": row.created_at,
-    }
+    return from_row(NewWebhookView, row, events=row.kinds)
 
 
 def _delivery_view(row: WebhookDelivery) -> DeliveryView:
-    values = {name: getattr(row, name) for name in DeliveryView.model_fields}
-    if row.status != "pending":
-        values["next_attempt_at"] = None
-    return DeliveryView.model_validate(values)
+    return from_row(DeliveryView, row, next_attempt_at=row.next_attempt_at if row.status == "pending" else None)

@@ -60,6 +60,7 @@ sa.Table(
     sa.Column("reserved_until", TIME),
     sa.Column("released_at", TIME),
     sa.Index("ix_jobs_payer_created_at_id", "payer", "created_at", "id"),
+    sa.Index("ix_jobs_open", "id", postgresql_where=sa.text("status NOT IN ('settled', 'rejected')")),
     sa.Index("ix_jobs_unreleased", "id", postgresql_where=sa.text("released_at IS NULL")),
 )
 

@@ -18,60 +18,28 @@ ROWS = {
     }
     | {"errors"},
     "averaging": {
-        "ours_mb_s",
-        "error",
-        "failed_rounds",
-        "failed_rounds_with_a_kill",
-        "ours_8bit_mb_s",
-        "ours_8bit_error",
-        "ours_8bit_failed_rounds",
-        "ours_8bit_failed_rounds_with_a_kill",
+        *("ours_mb_s", "error", "failed_rounds", "failed_rounds_with_a_kill", "ours_8bit_mb_s", "ours_8bit_error"),
+        *("ours_8bit_failed_rounds", "ours_8bit_failed_rounds_with_a_kill"),
     },
     "checkpoint": {"write_ratio", "read_ratio", "resume_seconds", "shared_block_share", "write_mb_s", "read_mb_s"},
     "verification": {
-        "detection_outside_bounds",
-        "detection_outside_pointwise",
-        "false_slashes",
-        "honest_replays",
-        "smallest_cheats_found",
-        "false_payloads_refused",
-        "hardware_check_bronze",
-        "extra_compute_points",
-        "hashing_share",
-        "dispute_transactions",
-        "cheat_profit_max",
-        "honest_profit_min",
-        "burst_profit_max",
-        "lazy_outside_bounds",
-        "lazy_outside_pointwise",
-        "lazy_profit_max",
+        *("detection_outside_bounds", "detection_outside_pointwise", "lazy_outside_bounds", "lazy_outside_pointwise"),
+        *("false_slashes", "honest_replays", "smallest_cheats_found", "false_payloads_refused"),
+        *("hardware_check_bronze", "extra_compute_points", "hashing_share", "dispute_transactions"),
+        *("cheat_profit_max", "burst_profit_max", "lazy_profit_max", "honest_profit_min"),
     },
     "codec": {"encode_gb_s", "decode_gb_s", "bits_per_parameter", "entropy_excess"},
     "placement": {
-        "decisions_per_second_1213",
-        "decisions_per_second_10000",
-        "capacity_violations",
-        "model_violations",
-        "wait_p50_seconds",
-        "brute_force_gap",
+        *("decisions_per_second_1213", "decisions_per_second_10000", "wait_p50_seconds", "brute_force_gap"),
+        *("capacity_violations", "model_violations"),
     }
     | {f"{rule}{row}" for rule in ("", "first_fit_", "random_") for row in ("wait_p99_seconds", "utilisation")},
     "wan": {"efficiency_1b", "efficiency_1b_unset", "quote_error", "real_run_error", "real_run_delay_error"},
     "communication": {
         f"{method}_{figure}"
         for method in (
-            "ddp",
-            "ddp_adamw",
-            "ddp_muon",
-            "powersgd_1",
-            "powersgd_4",
-            "diloco",
-            "sparseloco",
-            "default",
-            "at_20x",
-            "at_70x",
-            "at_1000x",
-            "at_4000x",
+            *("ddp", "ddp_adamw", "ddp_muon", "powersgd_1", "powersgd_4", "diloco", "sparseloco", "default"),
+            *("at_20x", "at_70x", "at_1000x", "at_4000x"),
         )
         for figure in ("loss", "up_ratio", "down_ratio")
     }
@@ -98,9 +66,8 @@ def test_quick_run_reports_expected_rows_without_errors(name: str, tmp_path: Pat
     rows = json.loads(done.stdout)["rows"]
     values = {row["name"]: row["value"] for row in rows}
     assert values.keys() >= ROWS[name]
-    assert all(
-        values.get(count, 0) == 0 for count in ("errors", "capacity_violations", "model_violations", "false_slashes")
-    )
+    for count in ("errors", "capacity_violations", "model_violations", "false_slashes"):
+        assert values.get(count, 0) == 0
     assert values.get("smallest_cheats_found", 100) == 100
     if name == "placement":
         assert all("made-up" in row["note"] for row in rows)
@@ -118,6 +85,5 @@ def test_benchmark_reports_missing_chain_before_measuring(name: str, tmp_path: P
     done = run(name, "--quick", "--json", ZOO_ANVIL=str(tmp_path / "anvil"))
     assert (done.returncode, done.stdout) == (1, "")
     assert "Traceback" not in done.stderr
-    assert done.stderr.splitlines()[-1] == (
-        f"python -m benchmarks.{name}: ZOO_ANVIL is {tmp_path}/anvil; expected a file"
-    )
+    reason = f"ZOO_ANVIL is {tmp_path}/anvil; expected a file"
+    assert done.stderr.splitlines()[-1] == f"python -m benchmarks.{name}: {reason}"

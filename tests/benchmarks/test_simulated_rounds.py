@@ -3,16 +3,14 @@
 The simulator takes each round's time for training and aggregation from the measurement.
 """
 
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-from benchmarks.simulator.real_market import LONGEST_SECONDS, SWEEP_SECONDS, Run, Store, running
+from benchmarks.averaging import running_store
+from benchmarks.simulator.real_market import LONGEST_SECONDS, SWEEP_SECONDS, Run, running
 from benchmarks.simulator.rounds import simulate
 from benchmarks.simulator.scenario import Market, Nodes, Scenario, Work
 from benchmarks.simulator.shaping import ShapedLink, shaping
+from market.platform.storage.client import Storage
 from training_gym.exchange.round_time import MBIT, Link
 
 SLOTS, ROUNDS = 2, 3
@@ -20,15 +18,6 @@ LINK = Link(down_mbps=2.0, up_mbps=0.03, round_trip_seconds=0.08)
 """A payload of 33 kB takes nine seconds up, data and model of 0.8 MB three seconds down."""
 LEFT_OUT = 0.3
 """Requests' heads and what nodes do beside training and transfers are not simulated: this share of a round at most."""
-
-
-@pytest.fixture
-def store() -> Iterator[Store]:
-    with tempfile.TemporaryDirectory() as directory:
-        store = Store(Path(directory))
-        yield store
-        store.process.terminate()
-        store.process.wait()
 
 
 def _simulated(run: Run, number: int, link: Link) -> float:
@@ -53,12 +42,12 @@ def _simulated(run: Run, number: int, link: Link) -> float:
 
 
 @pytest.mark.timeout(1_200)
-def test_slow_link_rounds_match_simulated_duration(store: Store) -> None:
-    with shaping() as loop:
+def test_slow_link_rounds_match_simulated_duration() -> None:
+    with running_store() as store, shaping() as loop:
         rates = LINK.up_mbps * MBIT, LINK.down_mbps * MBIT
         links = [ShapedLink(loop, *rates, LINK.round_trip_seconds) for _ in range(SLOTS)]
-        urls = [(link.to(store.gateway), link.to(store.rpc)) for link in links]
-        with running(store, urls, (0.0,) * SLOTS) as run:
+        urls = [(link.to(store["gateway"]), link.to(store["rpc"])) for link in links]
+        with running(Storage(store["rpc"]), urls, (0.0,) * SLOTS) as run:
             real = run.rounds(SLOTS, ROUNDS)
     simulated = [_simulated(run, number, LINK) for number in range(ROUNDS)]
     faster = Link(LINK.down_mbps, 2 * LINK.up_mbps, LINK.round_trip_seconds)

@@ -13,6 +13,10 @@ from market.domain.network import DEVNET, MIN_FRAUD_PENALTY_BPS, ZEN
 from market.domain.verification.sampling import OFFENCE_IDS
 
 
+def options_of(chain: Chain, file: Path, *more: str) -> list[str]:
+    return ["--rpc-url", chain.anvil.url, "--deployer-key-env", "DEPLOYER", "--out", str(file), *more]
+
+
 def test_contracts_hold_network_parameters(chain: Chain) -> None:
     views = chain.views
     assert views.total_supply() == INITIAL_SUPPLY_WEI
@@ -49,16 +53,7 @@ def test_repeated_deployment_does_nothing(
 ) -> None:
     file = tmp_path / "new.json"
     monkeypatch.setenv("DEPLOYER", OPERATOR.key)
-    options = [
-        "--rpc-url",
-        chain.anvil.url,
-        "--deployer-key-env",
-        "DEPLOYER",
-        "--network",
-        "devnet",
-        "--out",
-        str(file),
-    ]
+    options = options_of(chain, file, "--network", "devnet")
     assert main([*options, "--allocate", f"{PAYER.address}=7"]) == 0
     first, head = file.read_text(), chain.views.head_number()
     assert main(options) == 0
@@ -74,7 +69,7 @@ def test_deployment_failures_are_explained_without_key(
     elsewhere = dict.fromkeys(chain.deployment.contracts, "0x" + "12" * 20)
     file = tmp_path / "elsewhere.json"
     Deployment("devnet", 31337, 1, elsewhere).save(file)
-    options = ["--rpc-url", chain.anvil.url, "--deployer-key-env", "DEPLOYER", "--out", str(file)]
+    options = options_of(chain, file)
     assert main(options) == 1
     assert "set DEPLOYER" in capsys.readouterr().err
     monkeypatch.setenv("DEPLOYER", OPERATOR.key)

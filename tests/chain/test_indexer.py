@@ -56,37 +56,35 @@ def test_events_are_handled_once_in_order_when_final(chain: Chain, database: Dat
     assert seen == [1, 2, 2, 3]
 
 
-def test_lagging_node_raises_error_instead_of_empty_block(chain: Chain, database: Database) -> None:
+def test_lagging_node_raises_error_instead_of_empty_block(chain: Chain, database: Database, proxy: FaultyRpc) -> None:
     chain.index(database)
     chain.stake(PROVIDER, 100)
     chain.anvil.mine(3)
     before = cursor(database).head_number
-    with FaultyRpc(chain.anvil.url) as proxy:
-        indexer = chain.indexer(database, url=proxy.url)
-        proxy.answer("eth_getLogs", [])
-        for receipts in ([], [{"logs": []}]):
-            proxy.answer("eth_getBlockReceipts", receipts)
-            with pytest.raises(IncompleteLogs):
-                indexer.step()
-        proxy.answer("eth_getBlockReceipts", None)
-        with pytest.raises(UnknownBlock):
+    indexer = chain.indexer(database, url=proxy.url)
+    proxy.answer("eth_getLogs", [])
+    for receipts in ([], [{"logs": []}]):
+        proxy.answer("eth_getBlockReceipts", receipts)
+        with pytest.raises(IncompleteLogs):
             indexer.step()
-        assert cursor(database).head_number == before
-        proxy.heal()
-        drain(indexer)
-        asked = proxy.calls["eth_getLogs"]
-        chain.anvil.mine(5)
-        assert indexer.step() > 0
-        assert proxy.calls["eth_getLogs"] == asked  # empty blocks cost no question
+    proxy.answer("eth_getBlockReceipts", None)
+    with pytest.raises(UnknownBlock):
+        indexer.step()
+    assert cursor(database).head_number == before
+    proxy.heal()
+    drain(indexer)
+    asked = proxy.calls["eth_getLogs"]
+    chain.anvil.mine(5)
+    assert indexer.step() > 0
+    assert proxy.calls["eth_getLogs"] == asked  # empty blocks cost no question
     assert (f"stake:{PROVIDER.address}", 100) in [line[2:] for line in booked(database)]
 
 
-def test_indexer_reads_receipts_when_node_returns_no_logs(chain: Chain, database: Database) -> None:
+def test_indexer_reads_receipts_when_node_returns_no_logs(chain: Chain, database: Database, proxy: FaultyRpc) -> None:
     chain.stake(PROVIDER, 100)
     chain.anvil.mine(3)
-    with FaultyRpc(chain.anvil.url) as proxy:
-        proxy.answer("eth_getLogs", [])
-        drain(chain.indexer(database, url=proxy.url))
+    proxy.answer("eth_getLogs", [])
+    drain(chain.indexer(database, url=proxy.url))
     result = booked(database), canonical_logs(database)
     assert (f"stake:{PROVIDER.address}", 100) in [line[2:] for line in result[0]]
     assert result == fresh(database, chain)
@@ -106,44 +104,42 @@ def test_ranges_and_single_blocks_give_equal_events(chain: Chain, database: Data
     assert (booked(database), canonical_logs(database)) == in_ranges
 
 
-def test_block_range_shrinks_on_refusal_and_grows_again(chain: Chain, database: Database) -> None:
+def test_block_range_shrinks_on_refusal_and_grows_again(chain: Chain, database: Database, proxy: FaultyRpc) -> None:
     chain.anvil.mine(300)
     chain.stake(PROVIDER, 100)
     chain.anvil.mine(3)
-    with FaultyRpc(chain.anvil.url) as proxy:
-        proxy.largest_batch = 50
-        indexer = chain.indexer(database, url=proxy.url)
-        drain(indexer)
-        assert proxy.posts < 60, "not one block at a time"
-        proxy.heal()
-        chain.anvil.mine(100)
+    proxy.largest_batch = 50
+    indexer = chain.indexer(database, url=proxy.url)
+    drain(indexer)
+    assert proxy.posts < 60, "not one block at a time"
+    proxy.heal()
+    chain.anvil.mine(100)
 
-        def limited(request: Request, forward: Forward) -> Answer:
-            return error_of(request, "rate limit exceeded", -32005)
+    def limited(request: Request, forward: Forward) -> Answer:
+        return error_of(request, "rate limit exceeded", -32005)
 
-        proxy.rule("eth_getBlockByNumber", limited)
-        with pytest.raises(RateLimited):
-            indexer.step()
-        proxy.heal()
-        drain(indexer)
-        assert cursor(database).head_number == chain.views.head_number()
+    proxy.rule("eth_getBlockByNumber", limited)
+    with pytest.raises(RateLimited):
+        indexer.step()
+    proxy.heal()
+    drain(indexer)
+    assert cursor(database).head_number == chain.views.head_number()
     assert (f"stake:{PROVIDER.address}", 100) in [line[2:] for line in booked(database)]
 
 
-def test_indexer_refuses_blocks_without_parent_links(chain: Chain, database: Database) -> None:
+def test_indexer_refuses_blocks_without_parent_links(chain: Chain, database: Database, proxy: FaultyRpc) -> None:
     """A load balancer may mix two branches in one answer."""
     chain.anvil.mine(20)
-    with FaultyRpc(chain.anvil.url) as proxy:
 
-        def mixed(request: Request, forward: Forward) -> Answer:
-            answer = forward(request)
-            if isinstance(answer["result"], dict) and int(answer["result"]["number"], 16) % 7 == 0:
-                answer["result"]["hash"] = "0x" + "ee" * 32
-            return answer
+    def mixed(request: Request, forward: Forward) -> Answer:
+        answer = forward(request)
+        if isinstance(answer["result"], dict) and int(answer["result"]["number"], 16) % 7 == 0:
+            answer["result"]["hash"] = "0x" + "ee" * 32
+        return answer
 
-        proxy.rule("eth_getBlockByNumber", mixed)
-        with pytest.raises(UnknownBlock, match="not of one chain"):
-            chain.indexer(database, url=proxy.url).step()
+    proxy.rule("eth_getBlockByNumber", mixed)
+    with pytest.raises(UnknownBlock, match="not of one chain"):
+        chain.indexer(database, url=proxy.url).step()
     assert cursor(database).head_number < chain.views.head_number() - 20
 
 
@@ -184,19 +180,18 @@ def test_indexer_skips_step_when_lock_is_held(chain: Chain, database: Database) 
 
 
 @pytest.mark.parametrize("fault", ["error", "null"])
-def test_indexer_keeps_finality_when_node_forgets_it(chain: Chain, fault: str) -> None:
+def test_indexer_keeps_finality_when_node_forgets_it(chain: Chain, fault: str, proxy: FaultyRpc) -> None:
     """A node does so after a restart, until its consensus client reports finality."""
-    with FaultyRpc(chain.anvil.url) as proxy:
-        client = ChainClient(proxy.url, chain.deployment.chain_id, confirmations=1)
-        final = client.finalised()
+    client = ChainClient(proxy.url, chain.deployment.chain_id, confirmations=1)
+    final = client.finalised()
 
-        def forgetful(request: Request, forward: Forward) -> Answer:
-            if request["params"][0] != "finalized":
-                return forward(request)
-            return error_of(request, "finalized block not found") if fault == "error" else result_of(request, None)
+    def forgetful(request: Request, forward: Forward) -> Answer:
+        if request["params"][0] != "finalized":
+            return forward(request)
+        return error_of(request, "finalized block not found") if fault == "error" else result_of(request, None)
 
-        proxy.rule("eth_getBlockByNumber", forgetful)
-        with pytest.raises(UnknownBlock, match="final"):
-            client.finalised()
-        proxy.heal()
-        assert client.finalised() == final
+    proxy.rule("eth_getBlockByNumber", forgetful)
+    with pytest.raises(UnknownBlock, match="final"):
+        client.finalised()
+    proxy.heal()
+    assert client.finalised() == final

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import rlp
-from kit.chain.deployed_chain import OPERATOR, PAYEE, Chain, queue_payment
+from kit.chain.deployed_chain import OPERATOR, PAYEE, Chain, intent, queue_payment
 from kit.chain.faulty_rpc import Answer, FaultyRpc, Forward, Request, error_of, result_of
 from kit.waiting import drain
 from sqlalchemy import select
@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from market.chain.errors import BadArguments, RpcUnavailable
 from market.chain.models import TxIntent
-from market.chain.service import intent_by_key, queue_intent
+from market.chain.service import queue_intent
 from market.chain.transactions.fees import Fees, quote, replacement
 from market.chain.transactions.sender import GAP_KIND, Sender
 from market.domain.lifecycle import IntentStatus
@@ -32,13 +32,6 @@ def queue_window(database: Database, key: str, root: str) -> None:
             function="commitWindow",
             arguments=[root, 1],
         )
-
-
-def intent(database: Database, key: str = "pay") -> TxIntent:
-    with database.transaction() as session:
-        found = intent_by_key(session, key)
-    assert found is not None
-    return found
 
 
 def settle_down(chain: Chain, sender: Sender, until: Callable[[], bool] = lambda: False) -> None:
@@ -71,26 +64,24 @@ def test_thirty_concurrent_intents_use_each_nonce_once(chain: Chain, database: D
     assert nonces_used(chain) == first + 30
 
 
-def test_lost_reply_pays_once(chain: Chain, database: Database) -> None:
+def test_lost_reply_pays_once(chain: Chain, database: Database, proxy: FaultyRpc) -> None:
     queue_payment(database)
-    with FaultyRpc(chain.anvil.url) as proxy:
-        proxy.lose_reply("eth_sendRawTransaction")
-        with pytest.raises(RpcUnavailable):
-            chain.sender(database, url=proxy.url).step()
-        # Between the reply and its loss the node has mined it; the market does not know.
-        assert intent(database).status == IntentStatus.SIGNED
-        settle_down(chain, chain.sender(database, url=proxy.url))
+    proxy.lose_reply("eth_sendRawTransaction")
+    with pytest.raises(RpcUnavailable):
+        chain.sender(database, url=proxy.url).step()
+    # Between the reply and its loss the node has mined it; the market does not know.
+    assert intent(database).status == IntentStatus.SIGNED
+    settle_down(chain, chain.sender(database, url=proxy.url))
     assert intent(database).status == IntentStatus.FINAL
     assert len(intent(database).attempts) == 1
     assert chain.views.balance_of(PAYEE) == 5
 
 
-def test_crash_between_signing_and_sending_loses_nothing(chain: Chain, database: Database) -> None:
+def test_crash_between_signing_and_sending_loses_nothing(chain: Chain, database: Database, proxy: FaultyRpc) -> None:
     queue_payment(database)
-    with FaultyRpc(chain.anvil.url) as proxy:
-        proxy.lose_request("eth_sendRawTransaction")
-        with pytest.raises(RpcUnavailable):
-            chain.sender(database, url=proxy.url).step()
+    proxy.lose_request("eth_sendRawTransaction")
+    with pytest.raises(RpcUnavailable):
+        chain.sender(database, url=proxy.url).step()
     signed = intent(database).attempts[0].hash
     assert chain.client().receipt(signed) is None
     settle_down(chain, chain.sender(database))
@@ -129,7 +120,7 @@ def test_fees_are_bumped_by_eighth_and_capped() -> None:
     assert replacement(Fees(1_000, 1), Fees(1, 1), 1_124) is None
 
 
-def test_expensive_call_stays_within_transaction_gas_limit(chain: Chain, database: Database) -> None:
+def test_expensive_call_stays_within_transaction_gas_limit(chain: Chain, database: Database, proxy: FaultyRpc) -> None:
     """Nodes refuse more than 2^24 gas permanently (EIP-7825), which blocks all later nonces."""
 
     def estimate(request: Request, forward: Forward) -> Answer:
@@ -139,26 +130,24 @@ def test_expensive_call_stays_within_transaction_gas_limit(chain: Chain, databas
         gas_limit = int.from_bytes(rlp.decode(bytes.fromhex(request["params"][0][4:]))[4], "big")
         return error_of(request, "transaction gas limit too high") if gas_limit > 1 << 24 else forward(request)
 
-    with FaultyRpc(chain.anvil.url) as proxy:
-        proxy.rule("eth_estimateGas", estimate)
-        proxy.rule("eth_sendRawTransaction", osaka)
-        sender = chain.sender(database, url=proxy.url)
-        queue_payment(database, "dear")
-        settle_down(chain, sender, lambda: intent(database, "dear").status == IntentStatus.FINAL)
+    proxy.rule("eth_estimateGas", estimate)
+    proxy.rule("eth_sendRawTransaction", osaka)
+    sender = chain.sender(database, url=proxy.url)
+    queue_payment(database, "dear")
+    settle_down(chain, sender, lambda: intent(database, "dear").status == IntentStatus.FINAL)
     assert intent(database, "dear").status == IntentStatus.FINAL
 
 
-def test_payment_is_final_when_node_lacks_final_state(chain: Chain, database: Database) -> None:
+def test_payment_is_final_when_node_lacks_final_state(chain: Chain, database: Database, proxy: FaultyRpc) -> None:
     """A full node keeps about 128 states; on chains with fast blocks finality lies further back."""
 
     def pruned(request: Request, forward: Forward) -> Answer:
         is_old = isinstance(request["params"][1], dict)
         return error_of(request, "missing trie node") if is_old else forward(request)
 
-    with FaultyRpc(chain.anvil.url) as proxy:
-        proxy.rule("eth_getTransactionCount", pruned)
-        queue_payment(database)
-        settle_down(chain, chain.sender(database, url=proxy.url), lambda: intent(database).status == IntentStatus.FINAL)
+    proxy.rule("eth_getTransactionCount", pruned)
+    queue_payment(database)
+    settle_down(chain, chain.sender(database, url=proxy.url), lambda: intent(database).status == IntentStatus.FINAL)
     assert intent(database).status == IntentStatus.FINAL
 
 
@@ -228,12 +217,11 @@ def test_reorganised_payment_is_resent_from_same_bytes(chain: Chain, database: D
     assert moves == ["sign", "send", "mine", "reorg", "mine", "finalise"]
 
 
-def test_foreign_transaction_takes_nonce_only_when_final(chain: Chain, database: Database) -> None:
+def test_foreign_transaction_takes_nonce_only_when_final(chain: Chain, database: Database, proxy: FaultyRpc) -> None:
     queue_payment(database)
-    with FaultyRpc(chain.anvil.url) as proxy:
-        proxy.lose_request("eth_sendRawTransaction")
-        with pytest.raises(RpcUnavailable):
-            chain.sender(database, url=proxy.url).step()
+    proxy.lose_request("eth_sendRawTransaction")
+    with pytest.raises(RpcUnavailable):
+        chain.sender(database, url=proxy.url).step()
     lost = intent(database).attempts[0]
     chain.send(OPERATOR, "ZenToken", "transfer", OPERATOR.address, 1)  # the key is used outside of the market
     sender = chain.sender(database)

@@ -15,26 +15,9 @@ from web3 import HTTPProvider, Web3
 from zoo_protocol.contracts import artifact
 
 KEYS = {
-    "job_id",
-    "tier",
-    "clearing_price_wei_per_gpu_hour",
-    "budget_wei",
-    "escrowed_wei",
-    "paid_wei",
-    "fee_wei",
-    "refund_wei",
-    "units",
-    "slashes",
-    "checkpoints",
-    "initial_loss",
-    "final_loss",
-    "final_model_cid",
-    "settlement_tx",
-    "treasury_balance_wei",
-    "ledger_reconciled",
-    "seconds",
-    "story",
-    "training",
+    *("job_id", "tier", "clearing_price_wei_per_gpu_hour", "units", "slashes", "checkpoints", "settlement_tx"),
+    *("budget_wei", "escrowed_wei", "paid_wei", "fee_wei", "refund_wei", "treasury_balance_wei", "ledger_reconciled"),
+    *("initial_loss", "final_loss", "final_model_cid", "seconds", "story", "training"),
 }
 STAKES = {"providers": 1_000 * 10**18, "verifiers": 500 * 10**18}
 PROVIDER_LOST = 5  # IDisputes.Status
@@ -173,21 +156,23 @@ def _block(gateway: str, cid: str) -> bytes:
 
 
 def _check_that_others_keep_their_stake(info: dict[str, Any]) -> None:
-    chain = Web3(HTTPProvider(info["rpc_url"]))
-    staking = chain.eth.contract(address=info["contracts"]["ProviderStaking"], abi=artifact("ProviderStaking").abi)
+    staking = _contract(info, "ProviderStaking")
     for kind, minimum in STAKES.items():
         for account in info["accounts"][kind][kind == "providers" :]:  # the first provider is dishonest
             assert staking.functions.stakeOf(account["address"]).call() == minimum
 
 
-def _events(info: dict[str, Any], contract: str, name: str) -> list[Any]:
+def _contract(info: dict[str, Any], name: str) -> Any:
     chain = Web3(HTTPProvider(info["rpc_url"]))
-    found = chain.eth.contract(address=info["contracts"][contract], abi=artifact(contract).abi)
-    return list(found.events[name]().get_logs(from_block=0))
+    return chain.eth.contract(address=info["contracts"][name], abi=artifact(name).abi)
+
+
+def _events(info: dict[str, Any], contract: str, name: str) -> list[Any]:
+    return list(_contract(info, contract).events[name]().get_logs(from_block=0))
 
 
 def _find_slot_states(gateway: str, checkpoints: list[str]) -> None:
-    manifests = [httpx.get(f"{gateway}/ipfs/{cid}", params={"format": "raw"}).json() for cid in checkpoints]
+    manifests = [json.loads(_block(gateway, cid)) for cid in checkpoints]
     named = [sorted(manifest["slot_states"].values()) for manifest in manifests]
     assert not named[0]
     assert all(named[1:])
@@ -196,11 +181,7 @@ def _find_slot_states(gateway: str, checkpoints: list[str]) -> None:
 
 
 def _replay_false_unit(devnet: Devnet, info: dict[str, Any], receipt: dict[str, Any], cheat: str) -> None:
-    found_out = {
-        "provider": cheat,
-        "status": "rejected",
-        "reason": "incorrect_computation",
-    }  # by replays of what it drew
+    found_out = {"provider": cheat, "status": "rejected", "reason": "incorrect_computation"}  # by replays of samples
     unit = next(unit for unit in receipt["units"] if found_out.items() <= unit.items())
     place = f"{receipt['job_id']}:{unit['round']}:{unit['slot']}"
     argv = [sys.executable, "-m", "zoo_compute", "verify", "unit", place, "--json", "--api-url", info["api_url"]]
@@ -227,9 +208,8 @@ def _transfers_of(info: dict[str, Any]) -> dict[str, int]:
     }
     token = chain.eth.contract(address=Web3.to_checksum_address(info["contracts"]["ZenToken"]), abi=[event])
     moved: dict[str, int] = {}
-    for log in token.events.Transfer().get_logs(
-        from_block=0, argument_filters={"from": info["contracts"]["JobEscrow"]}
-    ):
+    of_escrow = {"from": info["contracts"]["JobEscrow"]}
+    for log in token.events.Transfer().get_logs(from_block=0, argument_filters=of_escrow):
         moved[log["args"]["to"]] = moved.get(log["args"]["to"], 0) + log["args"]["value"]
     return moved
 
@@ -237,6 +217,4 @@ def _transfers_of(info: dict[str, Any]) -> dict[str, int]:
 def _check_block(gateway: str, cid: str) -> None:
     text = cid[1:].upper()
     digest = base64.b32decode(text + "=" * (-len(text) % 8))[4:]
-    block = httpx.get(f"{gateway}/ipfs/{cid}", params={"format": "raw"})
-    assert block.status_code == 200
-    assert hashlib.sha256(block.content).digest() == digest
+    assert hashlib.sha256(_block(gateway, cid)).digest() == digest

@@ -3,24 +3,20 @@
 from collections.abc import Iterator
 
 import pytest
-from kit.chain.deployed_chain import CHAIN_ID, PAYEE, PROVIDER, Chain
+from kit.chain.deployed_chain import CHAIN_ID, PAYEE, PROVIDER, Chain, intent, queue_payment
 from kit.chain.faulty_rpc import FaultyRpc
 from kit.chain.indexing import booked, cursor
 from kit.waiting import drain
-from sqlalchemy import select
 
 from market.chain.errors import IncompleteLogs, Lagging, RpcUnavailable, WrongChain
-from market.chain.models import TxIntent
 from market.chain.rpc.client import ChainClient
-from market.chain.service import queue_intent
 from market.domain.lifecycle import IntentStatus
 from market.platform.db.session import Database
 
 
 @pytest.fixture
-def first(chain: Chain) -> Iterator[FaultyRpc]:
-    with FaultyRpc(chain.anvil.url) as proxy:
-        yield proxy
+def first(proxy: FaultyRpc) -> FaultyRpc:
+    return proxy
 
 
 @pytest.fixture
@@ -32,11 +28,6 @@ def second(chain: Chain) -> Iterator[FaultyRpc]:
 @pytest.fixture
 def both(first: FaultyRpc, second: FaultyRpc) -> str:
     return f"{first.url}, {second.url}"
-
-
-def intent(database: Database) -> TxIntent:
-    with database.transaction() as session:
-        return session.scalars(select(TxIntent)).one()
 
 
 def test_indexing_continues_at_next_node(
@@ -97,16 +88,7 @@ def test_chain_is_shorter_only_when_all_nodes_agree(
 def test_unanswered_send_is_not_repeated_at_another_node(
     chain: Chain, database: Database, first: FaultyRpc, second: FaultyRpc, both: str
 ) -> None:
-    with database.transaction() as session:
-        queue_intent(
-            session,
-            key="pay",
-            kind="payment",
-            subject=PAYEE,
-            contract="ZenToken",
-            function="transfer",
-            arguments=[PAYEE, 5],
-        )
+    queue_payment(database)
     sender = chain.sender(database, url=both)
     first.lose_request("eth_sendRawTransaction")
     with pytest.raises(RpcUnavailable):
@@ -122,9 +104,7 @@ def test_unanswered_send_is_not_repeated_at_another_node(
     assert chain.views.balance_of(PAYEE) == 5
 
 
-def test_node_hiding_logs_is_replaced(
-    chain: Chain, database: Database, first: FaultyRpc, second: FaultyRpc, both: str
-) -> None:
+def test_node_hiding_logs_is_replaced(chain: Chain, database: Database, first: FaultyRpc, both: str) -> None:
     chain.stake(PROVIDER, 100)
     chain.anvil.mine(3)
     first.answer("eth_getLogs", [])

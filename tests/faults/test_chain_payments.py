@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from kit.chain.deployed_chain import OPERATOR, PAYEE, Chain, queue_payment
-from kit.chain.faulty_rpc import Answer, ConnectionLost, FaultyRpc, Forward, Request
+from kit.chain.faulty_rpc import Answer, ConnectionLost, FaultyRpc, Forward, Request, error_of
 from kit.chain.geth_pool import GethPool
 from kit.profile import examples
 from kit.waiting import drain
@@ -105,25 +105,26 @@ def test_two_senders_without_their_lock_still_pay_once(
 
 
 @pytest.mark.parametrize("forwarded", [False, True], ids=["before the node has it", "after the node has it"])
-def test_killed_sender_pays_once(chain: Chain, database: Database, database_url: str, forwarded: bool) -> None:
+def test_killed_sender_pays_once(
+    chain: Chain, database: Database, database_url: str, forwarded: bool, proxy: FaultyRpc
+) -> None:
     """A process is killed between the commit of its bytes and the node's answer."""
     queue_payment(database)
     killed = threading.Event()
-    with FaultyRpc(chain.anvil.url) as proxy:
 
-        def kill(request: Request, forward: Forward) -> Answer:
-            if forwarded:
-                forward(request)
-            process.kill()
-            killed.set()
-            raise ConnectionLost
+    def kill(request: Request, forward: Forward) -> Answer:
+        if forwarded:
+            forward(request)
+        process.kill()
+        killed.set()
+        raise ConnectionLost
 
-        proxy.rule("eth_sendRawTransaction", kill)
-        program = Path(__file__).with_name("send_once.py")
-        arguments = [database_url, proxy.url, chain.settings.deployment_file, OPERATOR.key]
-        process = subprocess.Popen([sys.executable, str(program), *arguments], cwd=ROOT)
-        assert process.wait(60) != 0
-        assert killed.is_set()
+    proxy.rule("eth_sendRawTransaction", kill)
+    program = Path(__file__).with_name("send_once.py")
+    arguments = [database_url, proxy.url, chain.settings.deployment_file, OPERATOR.key]
+    process = subprocess.Popen([sys.executable, str(program), *arguments], cwd=ROOT)
+    assert process.wait(60) != 0
+    assert killed.is_set()
     [before] = intents(database)
     assert before.status == IntentStatus.SIGNED
     settle_down(chain, database, chain.sender(database))
@@ -132,7 +133,7 @@ def test_killed_sender_pays_once(chain: Chain, database: Database, database_url:
     assert chain.views.balance_of(PAYEE) == 5
 
 
-def test_replies_lost_at_random_pay_once(chain: Chain, database: Database) -> None:
+def test_replies_lost_at_random_pay_once(chain: Chain, database: Database, proxy: FaultyRpc) -> None:
     """Every second request gets no answer, whether it took effect or not."""
     chain.anvil.automine(False)
     for number in range(10):
@@ -149,40 +150,38 @@ def test_replies_lost_at_random_pay_once(chain: Chain, database: Database) -> No
             raise ConnectionLost
         return answer
 
-    with FaultyRpc(chain.anvil.url) as proxy:
-        for method in ("eth_sendRawTransaction", "eth_getTransactionReceipt", "eth_estimateGas"):
-            proxy.rule(method, flaky)
-        sender = chain.sender(database, url=proxy.url)
-        for _ in range(200):
-            try:
-                sender.step()
-            except ChainError:
-                chain.anvil.mine()
-            if all_final(database):
-                break
+    for method in ("eth_sendRawTransaction", "eth_getTransactionReceipt", "eth_estimateGas"):
+        proxy.rule(method, flaky)
+    sender = chain.sender(database, url=proxy.url)
+    for _ in range(200):
+        try:
+            sender.step()
+        except ChainError:
+            chain.anvil.mine()
+        if all_final(database):
+            break
     settle_down(chain, database, chain.sender(database))
     assert chain.views.balance_of(PAYEE) == 10
     assert len({found.nonce for found in intents(database)}) == 10
 
 
-def test_payment_is_sent_once_when_receipt_is_missing(chain: Chain, database: Database) -> None:
+def test_payment_is_sent_once_when_receipt_is_missing(chain: Chain, database: Database, proxy: FaultyRpc) -> None:
     """Behind a balancer one node counts the nonce before another has indexed the transaction."""
     queue_payment(database)
-    with FaultyRpc(chain.anvil.url) as proxy:
-        sender = chain.sender(database, url=proxy.url)
+    sender = chain.sender(database, url=proxy.url)
+    sender.step()
+    chain.anvil.mine(5)  # mined, and final
+    proxy.answer("eth_getTransactionReceipt", None)
+    for _ in range(3):
         sender.step()
-        chain.anvil.mine(5)  # mined, and final
-        proxy.answer("eth_getTransactionReceipt", None)
-        for _ in range(3):
-            sender.step()
-            chain.anvil.mine()
-        proxy.heal()
-        settle_down(chain, database, sender)
+        chain.anvil.mine()
+    proxy.heal()
+    settle_down(chain, database, sender)
     assert len(intents(database)[0].attempts) == 1
     assert chain.views.balance_of(PAYEE) == 5
 
 
-def test_receipt_from_dead_branch_is_not_final(chain: Chain, database: Database) -> None:
+def test_receipt_from_dead_branch_is_not_final(chain: Chain, database: Database, proxy: FaultyRpc) -> None:
     """A node on a dead branch serves a receipt below the height that others call final."""
     chain.anvil.automine(False)
     queue_payment(database)
@@ -194,92 +193,83 @@ def test_receipt_from_dead_branch_is_not_final(chain: Chain, database: Database)
     chain.anvil.reorg(1)
     chain.anvil.rpc("anvil_dropAllTransactions")
     chain.anvil.mine(4)
-    with FaultyRpc(chain.anvil.url) as proxy:
-        proxy.answer("eth_getTransactionReceipt", stale)
-        stuck = chain.sender(database, url=proxy.url)
-        for _ in range(3):
-            stuck.step()
-        assert intents(database)[0].status != IntentStatus.FINAL
+    proxy.answer("eth_getTransactionReceipt", stale)
+    stuck = chain.sender(database, url=proxy.url)
+    for _ in range(3):
+        stuck.step()
+    assert intents(database)[0].status != IntentStatus.FINAL
     assert chain.views.balance_of(PAYEE) == 0
     settle_down(chain, database, sender)
     assert chain.views.balance_of(PAYEE) == 5
 
 
-def test_replacement_meets_geth_fee_rule(chain: Chain, database: Database) -> None:
+def test_replacement_meets_geth_fee_rule(chain: Chain, database: Database, proxy: FaultyRpc) -> None:
     """In geth's pool one try replaces a stuck payment; a pooled transaction counts as sent."""
     chain.anvil.automine(False)
     queue_payment(database)
-    with FaultyRpc(chain.anvil.url) as proxy:
-        pool = GethPool(proxy)
-        sender = chain.sender(database, url=proxy.url)
-        for _ in range(chain.settings.stuck_after_blocks + 1):
-            sender.step()
-            chain.anvil.rpc("anvil_setNextBlockBaseFeePerGas", hex(intents(database)[0].attempts[0].max_fee * 2))
-            chain.anvil.mine()
-        assert "already known" in pool.refused  # the reminder of each block
-        assert "replacement transaction underpriced" not in pool.refused
-        old, new = intents(database)[0].attempts
-        assert new.max_fee * 10 >= old.max_fee * 11
-        assert new.priority_fee * 10 >= old.priority_fee * 11
-        settle_down(chain, database, sender)
+    pool = GethPool(proxy)
+    sender = chain.sender(database, url=proxy.url)
+    for _ in range(chain.settings.stuck_after_blocks + 1):
+        sender.step()
+        chain.anvil.rpc("anvil_setNextBlockBaseFeePerGas", hex(intents(database)[0].attempts[0].max_fee * 2))
+        chain.anvil.mine()
+    assert "already known" in pool.refused  # the reminder of each block
+    assert "replacement transaction underpriced" not in pool.refused
+    old, new = intents(database)[0].attempts
+    assert new.max_fee * 10 >= old.max_fee * 11
+    assert new.priority_fee * 10 >= old.priority_fee * 11
+    settle_down(chain, database, sender)
     assert intents(database)[0].tx_hash == new.hash
     assert chain.views.balance_of(PAYEE) == 5
 
 
-def test_expensive_foreign_transaction_is_outbid_in_steps(chain: Chain, database: Database) -> None:
+def test_expensive_foreign_transaction_is_outbid_in_steps(chain: Chain, database: Database, proxy: FaultyRpc) -> None:
     """After a restore from a backup the pool may hold our own unknown bytes."""
     chain.anvil.automine(False)
     queue_payment(database, amount=1)
-    with FaultyRpc(chain.anvil.url) as proxy:
-        pool = GethPool(proxy)
-        sender = chain.sender(database, url=proxy.url)
+    pool = GethPool(proxy)
+    sender = chain.sender(database, url=proxy.url)
+    sender.step()
+    [lost] = intents(database)
+    with database.transaction() as session:
+        session.query(TxAttempt).delete()
+        session.query(TxIntent).delete()
+    chain.anvil.rpc("anvil_dropAllTransactions")  # the pool that counts is geth's
+    queue_payment(database, amount=5)
+    for _ in range(3 * chain.settings.stuck_after_blocks):
         sender.step()
-        [lost] = intents(database)
-        with database.transaction() as session:
-            session.query(TxAttempt).delete()
-            session.query(TxIntent).delete()
-        chain.anvil.rpc("anvil_dropAllTransactions")  # the pool that counts is geth's
-        queue_payment(database, amount=5)
-        for _ in range(3 * chain.settings.stuck_after_blocks):
-            sender.step()
-            chain.anvil.mine()
-        settle_down(chain, database, sender)
-        assert "replacement transaction underpriced" in pool.refused
+        chain.anvil.mine()
+    settle_down(chain, database, sender)
+    assert "replacement transaction underpriced" in pool.refused
     [found] = intents(database)
     assert found.nonce == lost.nonce
     assert chain.views.balance_of(PAYEE) == 5
 
 
-def test_inestimable_call_does_not_block_others(chain: Chain, database: Database) -> None:
+def test_inestimable_call_does_not_block_others(chain: Chain, database: Database, proxy: FaultyRpc) -> None:
     queue_payment(database, "heavy", 1)
     queue_payment(database, "light", 2)
-    with FaultyRpc(chain.anvil.url) as proxy:
 
-        def limited(request: Request, forward: Forward) -> Answer:
-            if str(request["params"][0]["data"]).endswith("1"):
-                return {
-                    "jsonrpc": "2.0",
-                    "id": request["id"],
-                    "error": {"code": -32000, "message": "gas required exceeds allowance (30000000)"},
-                }
-            return forward(request)
+    def limited(request: Request, forward: Forward) -> Answer:
+        if str(request["params"][0]["data"]).endswith("1"):
+            return error_of(request, "gas required exceeds allowance (30000000)")
+        return forward(request)
 
-        proxy.rule("eth_estimateGas", limited)
-        sender = chain.sender(database, url=proxy.url)
-        assert sum(sender.step() for _ in range(5)) < 5, "waiting is not moving"
-        heavy, light = intents(database)
-        assert (heavy.status, heavy.reason) == (IntentStatus.QUEUED, "not_estimated")
-        assert "exceeds allowance" in (heavy.detail or "")
-        assert light.status != IntentStatus.QUEUED
-        proxy.heal()
-        settle_down(chain, database, sender)
+    proxy.rule("eth_estimateGas", limited)
+    sender = chain.sender(database, url=proxy.url)
+    assert sum(sender.step() for _ in range(5)) < 5, "waiting is not moving"
+    heavy, light = intents(database)
+    assert (heavy.status, heavy.reason) == (IntentStatus.QUEUED, "not_estimated")
+    assert "exceeds allowance" in (heavy.detail or "")
+    assert light.status != IntentStatus.QUEUED
+    proxy.heal()
+    settle_down(chain, database, sender)
     assert chain.views.balance_of(PAYEE) == 3
 
 
-def test_missing_tip_suggestion_does_not_stop_sending(chain: Chain, database: Database) -> None:
+def test_missing_tip_suggestion_does_not_stop_sending(chain: Chain, database: Database, proxy: FaultyRpc) -> None:
     """Some nodes do not offer ``eth_maxPriorityFeePerGas``."""
     queue_payment(database)
-    with FaultyRpc(chain.anvil.url) as proxy:
-        proxy.refuse("eth_maxPriorityFeePerGas", "the method eth_maxPriorityFeePerGas does not exist", -32601)
-        settle_down(chain, database, chain.sender(database, url=proxy.url))
+    proxy.refuse("eth_maxPriorityFeePerGas", "the method eth_maxPriorityFeePerGas does not exist", -32601)
+    settle_down(chain, database, chain.sender(database, url=proxy.url))
     assert chain.views.balance_of(PAYEE) == 5

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 from kit.chain.anvil import AnvilProcess
-from kit.chain.deployed_chain import OPERATOR, OTHER, PAYER, PROVIDER, Chain, deploy_own
+from kit.chain.deployed_chain import OPERATOR, OTHER, PAYER, PROVIDER, Chain, deploy_own, intent
 from kit.chain.indexing import booked, canonical_logs, cursor, forget, fresh
 from kit.chain.settling import claim_pay, open_job, pass_challenge_period, pay, penalty, settle_job, settlement
 from sqlalchemy.orm import Session
 
+from market.chain.contracts.bindings import JobEscrow
 from market.chain.contracts.codec import ChainEvent
 from market.chain.indexer import EventHandlers
-from market.chain.models import TxIntent
-from market.chain.service import intent_by_key, queue_intent
+from market.chain.service import queue_intent
 from market.chain.views import JobState
 from market.domain.lifecycle import IntentStatus
 from market.domain.network import ZEN
@@ -44,6 +44,11 @@ def settle_down(chain: Chain, database: Database) -> None:
     chain.index(database)
 
 
+def _state(chain: Chain, job: str) -> int:
+    [found] = chain.views.many([JobEscrow.jobs(job)], "latest")
+    return found["state"]
+
+
 def test_funded_settled_and_slashed_jobs_survive_reorganisations(deep: Chain, database: Database) -> None:
     deep.stake(PROVIDER, 2_000 * ZEN)
     settle_down(deep, database)
@@ -51,7 +56,7 @@ def test_funded_settled_and_slashed_jobs_survive_reorganisations(deep: Chain, da
     gone = open_job(deep, budget=7 * ZEN)
     deep.index(database)
     deep.anvil.reorg(1)
-    assert deep.views.job(gone) is None
+    assert _state(deep, gone) == JobState.NONE
     kept = open_job(deep, budget=3 * ZEN)
     deep.index(database)
     settle_job(deep, kept, units=4)
@@ -97,7 +102,7 @@ def test_any_history_equals_fresh_index(deep: Chain, database: Database, seed: i
     settled: list[tuple[str, int]] = []
 
     def settle() -> None:
-        held = [job for job in jobs if (found := deep.views.job(job)) is not None and found.state == JobState.OPEN]
+        held = [job for job in jobs if _state(deep, job) == JobState.OPEN]
         if held:
             settled.append((dice.choice(held), dice.randrange(3)))
             settle_job(deep, *settled[-1])
@@ -160,17 +165,10 @@ def test_payment_is_made_and_booked_once_across_reorgs(deep: Chain, database: Da
         sender.step()
         deep.anvil.mine()
     deep.index(database)
-    assert {_intent(database, key).status for key in ("settle", "slash")} == {IntentStatus.FINAL}
+    assert {intent(database, key).status for key in ("settle", "slash")} == {IntentStatus.FINAL}
     for key in ("settle", "slash"):  # outbid where a reorganisation made it look stuck, but never at another nonce
-        assert {attempt.nonce for attempt in _intent(database, key).attempts} == {_intent(database, key).nonce}
+        assert {attempt.nonce for attempt in intent(database, key).attempts} == {intent(database, key).nonce}
     proof = reconcile(database, deep.client(), deep.deployment)
     assert proof.agrees, proof.differences
     assert cursor(database).finalised_number == deep.client().finalised().number
     assert (booked(database), canonical_logs(database)) == fresh(database, deep)
-
-
-def _intent(database: Database, key: str) -> TxIntent:
-    with database.transaction() as session:
-        found = intent_by_key(session, key)
-    assert found is not None
-    return found

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from kit.chain.anvil import AnvilProcess
-from kit.chain.deployed_chain import Chain, chain_settings, deploy_contracts
+from kit.chain.deployed_chain import Chain, deploy_own
 from sqlalchemy import select
 
 from market.chain.contracts.codec import decode_result, encode_call
@@ -27,10 +27,9 @@ REACH = 256
 @pytest.fixture
 def deep(tmp_path: Path) -> Iterator[Chain]:
     with AnvilProcess(epoch_blocks=EPOCH_BLOCKS) as anvil:
-        deployment = deploy_contracts(anvil)
-        anvil.mine(FINALITY)
+        chain = deploy_own(anvil, tmp_path, depth=FINALITY)
         anvil.automine(False)
-        yield Chain(anvil, deployment, chain_settings(anvil, deployment, tmp_path))
+        yield chain
 
 
 class Windows:

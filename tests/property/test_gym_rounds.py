@@ -2,33 +2,18 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.profile import examples
+from kit.training import spec_of
 
-from training_gym.aggregate.aggregation import (
-    WEIGHT_ONE,
-    PartialSum,
-    admit,
-    aggregate,
-    finish,
-    finish_aggregation,
-    merge,
-    sketch_seed,
-)
-from training_gym.aggregate.fixed_point import (
-    FRACTION_BITS,
-    dot,
-    product,
-    sketches,
-    squared_distances,
-    squared_norm,
-    to_fixed,
-    units_of,
-)
+from training_gym.aggregate import aggregation, fixed_point
+from training_gym.aggregate.aggregation import WEIGHT_ONE, admit, aggregate, finish_aggregation, merge, sketch_seed
+from training_gym.aggregate.fixed_point import FRACTION_BITS, dot, scaled, sketches, squared_distances
 from training_gym.aggregate.outer_step import (
     catch_up,
     initial_outer_state,
@@ -37,22 +22,19 @@ from training_gym.aggregate.outer_step import (
     save_outer_state,
 )
 from training_gym.aggregate.tree import Summary, decide_together, leaf_sum, load_sum, save_sum, summarise
-from training_gym.compress.codes import add_units, count_levels, subtract
+from training_gym.compress.codes import add_entries, count_levels
 from training_gym.compress.payload_format import Format, Payload, decode, decode_vector, encode, encode_vector
 from training_gym.model.layout import initial_parameters
 from training_gym.model.tensors import flatten
 from training_gym.runtime import threads as runtime_threads
-from training_gym.spec.config import CHUNK, ModelConfig, TrainingConfig, TrainingSpec
+from training_gym.spec.config import CHUNK, ModelConfig, TrainingSpec
 from training_gym.units.checkpoint import save_state
 from zoo_protocol.content.cid import cid_of_raw
 from zoo_protocol.hashing import sha256
 
-SPEC = TrainingSpec(
-    ModelConfig(hidden_size=8, num_layers=1, num_heads=1, sequence_length=8),
-    "unused",
-    TrainingConfig(top_k=512, value_bits=4, outer_momentum=0.5, outer_learning_rate=0.9, down_top_k=256),
-)
+SPEC = spec_of(top_k=512, value_bits=4, outer_momentum=0.5, outer_learning_rate=0.9, down_top_k=256)
 SIZE = SPEC.num_parameters()
+to_fixed = partial(scaled, scale=2.0**FRACTION_BITS)
 PARAMETERS = initial_parameters(SPEC.model, 0)
 LAST = np.random.default_rng(99).normal(0, 0.01, SIZE).astype(np.float32)
 STATE = replace(initial_outer_state(SPEC), aggregate=LAST)
@@ -224,15 +206,15 @@ def test_code_arithmetic_matches_value_arithmetic(top_k: int, bits: int) -> None
     sent = [decode_vector(format_, encode_vector(format_, vector)) for vector in drawn]
     whole, last = sent[0].dense(), drawn[2]
     assert (whole[sent[0].indices] == sent[0].values).all()
-    total, moved = np.zeros(size, np.int64), last.copy()
+    total, moved, units = np.zeros(size, np.int64), last.copy(), fixed_point.units_of(sent[0], 1e9)
     for start in range(0, size, 2 * CHUNK):  # by chunks, as threads do it
         part = slice(start, start + 2 * CHUNK)
-        add_units(total[part], start // CHUNK, sent[0].codes, sent[0].offsets, top_k, units_of(sent[0], 1e9))
-        subtract(moved[part], start // CHUNK, sent[0].codes, sent[0].offsets, top_k, sent[0].meaning)
+        add_entries(total[part], start // CHUNK, sent[0].codes, sent[0].offsets, top_k, units)
+        add_entries(moved[part], start // CHUNK, sent[0].codes, sent[0].offsets, top_k, sent[0].meaning, -1)
     assert (total == np.rint(whole.astype(np.float64) * 1e9)).all()
     assert moved.tobytes() == np.where(whole == 0, last, last - whole).tobytes()
-    assert product(sent[0], last) == dot(whole, last)
-    assert squared_norm(sent[0]) == dot(whole, whole)
+    assert fixed_point.product(sent[0], last) == dot(whole, last)
+    assert fixed_point.squared_norm(sent[0]) == dot(whole, whole)
     assert [row.tolist() for row in sketches(sent, b"seed")] == [_sketched(one.dense(), b"seed") for one in sent]
 
 
@@ -246,9 +228,8 @@ def test_round_sketches_payloads_of_all_levels() -> None:
 
 def _sketched(vector: np.ndarray, seed: bytes) -> list[int]:
     """Return the count-sketch by its definition: SplitMix64 of a position gives bucket and sign."""
-    word = np.arange(len(vector), dtype=np.uint64) + np.uint64(
-        int.from_bytes(sha256(b"zoo-sketch-1" + seed)[:8], "big")
-    )
+    key = int.from_bytes(sha256(b"zoo-sketch-1" + seed)[:8], "big")
+    word = np.arange(len(vector), dtype=np.uint64) + np.uint64(key)
     word *= np.uint64(0x9E3779B97F4A7C15)
     word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -277,23 +258,20 @@ def test_sketch_equals_splitmix_of_positions() -> None:
 
 
 def test_round_bits_equal_those_of_uncompiled_loops() -> None:
-    assert (
-        sha256(save_state(RESULT.parameters)).hex()
-        == "a9cfe25a41c3a5020f95732deb0446856f24d731d162e5c2006bf359ec956611"
-    )
-    assert sha256(RESULT.update).hex() == "23eda916d70a8d5dd1cd0792a37659af01717591177f51fdecf304d4c1d03927"
-    assert (
-        sha256(RESULT.outer_state.aggregate.tobytes()).hex()
-        == "ff36bf7babacbf30112b40af5952805a6387305d32cf15b012d6f2e2678beeb4"
-    )
+    results = (save_state(RESULT.parameters), RESULT.update, RESULT.outer_state.aggregate.tobytes())
+    assert [sha256(result).hex() for result in results] == [
+        "a9cfe25a41c3a5020f95732deb0446856f24d731d162e5c2006bf359ec956611",
+        "23eda916d70a8d5dd1cd0792a37659af01717591177f51fdecf304d4c1d03927",
+        "ff36bf7babacbf30112b40af5952805a6387305d32cf15b012d6f2e2678beeb4",
+    ]
 
 
 def test_sums_stay_within_their_integers() -> None:
     most = np.full(4, 64.0, np.float32)
     assert (to_fixed(most) == 1 << (FRACTION_BITS + 6)).all()
     assert ((1 << 20) << (FRACTION_BITS + 6)) < 1 << 63
-    empty = PartialSum(np.zeros(4, np.int64), WEIGHT_ONE, 0)
-    assert not finish(empty, most).any()
+    empty = aggregation.PartialSum(np.zeros(4, np.int64), WEIGHT_ONE, 0)
+    assert not aggregation.finish(empty, most).any()
 
 
 @pytest.mark.parametrize("wrong", [b"", b"{}", save_state(PARAMETERS)])

@@ -1,6 +1,5 @@
 import json
 import struct
-import tracemalloc
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -11,24 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from kit.errors import raises_code
+from kit.measures import peak_bytes
 from kit.profile import examples
+from kit.training import spec_of
 
 from training_gym.compress import bits as compress_bits
 from training_gym.compress import payload_format
 from training_gym.compress.bits import packed_size
-from training_gym.compress.payload_format import (
-    Format,
-    Payload,
-    decode,
-    decode_vector,
-    encode,
-    encode_step,
-    encode_vector,
-    payload_size,
-)
+from training_gym.compress.payload_format import Format, decode, decode_vector, encode, encode_step, encode_vector
 from training_gym.compress.quantise import _sum_whole, chunk_count
 from training_gym.model.tensors import Vector
-from training_gym.spec.config import CHUNK, ModelConfig, TrainingConfig, TrainingSpec
+from training_gym.spec.config import CHUNK
 from training_gym.spec.errors import PayloadError
 
 VECTORS = json.loads((Path(__file__).parent.parent / "vectors" / "payloads.json").read_text())
@@ -42,13 +34,17 @@ def format_of(bits: int, top_k: int, size: int = SIZE) -> Format:
     return Format(size, top_k, bits, LAYOUT)
 
 
+def normal(seed: int) -> Vector:
+    return np.random.default_rng(seed).standard_normal(SIZE).astype(np.float32)
+
+
 formats = st.builds(
     format_of, st.sampled_from([2, 4, 8]), st.sampled_from([1, 7, TAIL, TAIL + 1, 1024, CHUNK - 1, CHUNK])
 )
 finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
 vectors = st.one_of(
     arrays(np.float32, SIZE, elements=finite, fill=st.just(np.float32(0))),
-    st.integers(0, 2**32 - 1).map(lambda seed: np.random.default_rng(seed).standard_normal(SIZE).astype(np.float32)),
+    st.integers(0, 2**32 - 1).map(normal),
     st.integers(0, 2**32 - 1).map(lambda seed: np.random.default_rng(seed).integers(-2, 3, SIZE).astype(np.float32)),
 )
 
@@ -76,7 +72,7 @@ def test_only_largest_values_are_sent(format_: Format, vector: np.ndarray) -> No
     assert (dense[decoded.indices] == decoded.values).all()
 
 
-def _describes(format_: Format, decoded: Payload) -> None:
+def _describes(format_: Format, decoded: payload_format.Payload) -> None:
     assert np.isfinite(decoded.values).all()
     assert (np.diff(decoded.indices) > 0).all()
     assert decoded.indices[-1] < SIZE
@@ -244,7 +240,7 @@ def test_malformed_vectors_cover_every_reader_code() -> None:
 
 def test_unused_section_must_be_empty() -> None:
     format_ = format_of(8, CHUNK)
-    payload = encode_vector(format_, np.random.default_rng(1).standard_normal(SIZE).astype(np.float32))
+    payload = encode_vector(format_, normal(1))
     indices = HEADER_BYTES + 4 * chunk_count(SIZE) + packed_size(SIZE, 1)  # where the quotients of gaps would be
     longer = payload[:50] + struct.pack("<Q", 1) + payload[58:indices] + b"\x00" + payload[indices:]
     with raises_code(PayloadError, "not_canonical"):
@@ -275,7 +271,7 @@ def test_long_vector_pieces_join_exactly() -> None:
 @pytest.mark.parametrize(("name", "other"), [("_best", 1), ("_best_for_levels", 6)])
 def test_suboptimal_rice_parameter_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, other: int) -> None:
     format_ = format_of(8, 512)
-    vector = np.random.default_rng(5).standard_normal(SIZE).astype(np.float32)
+    vector = normal(5)
     with monkeypatch.context() as patched:
         patched.setattr(
             payload_format, name, lambda numbers, _: (other, compress_bits.rice_sizes(numbers, range(9))[other])
@@ -288,7 +284,7 @@ def test_suboptimal_rice_parameter_is_refused(monkeypatch: pytest.MonkeyPatch, n
 
 def test_section_longer_than_its_codes_is_refused() -> None:
     format_ = format_of(8, 512)
-    payload = encode_vector(format_, np.random.default_rng(5).standard_normal(SIZE).astype(np.float32))
+    payload = encode_vector(format_, normal(5))
     (unary,) = struct.unpack_from("<Q", payload, 50)
     end = HEADER_BYTES + 12 + packed_size(format_.entries, 1) + unary
     longer = payload[:50] + struct.pack("<Q", unary + 1) + payload[58:end] + b"\0" + payload[end:]
@@ -349,12 +345,13 @@ def test_payload_beyond_its_cap_costs_nothing() -> None:
     format_ = format_of(4, 64)
     header = struct.pack("<4sBBHQ32sBBQQ", b"ZOPG", 2, 4, 64, SIZE, LAYOUT, 5, 0, 1 << 62, 1 << 62)
     oversized = bytes(format_.max_bytes + 1)
-    tracemalloc.start()
-    for payload in (header, header + bytes(100), oversized):
-        with raises_code(PayloadError, "wrong_size"):
-            decode_vector(format_, payload)
-    assert tracemalloc.get_traced_memory()[1] < 100_000
-    tracemalloc.stop()
+
+    def refuse_all() -> None:
+        for payload in (header, header + bytes(100), oversized):
+            with raises_code(PayloadError, "wrong_size"):
+                decode_vector(format_, payload)
+
+    assert peak_bytes(refuse_all) < 100_000
 
 
 @pytest.mark.parametrize(("bits", "top_k"), [(2, CHUNK), (4, CHUNK), (8, CHUNK), (2, 1024), (2, 64), (8, 64), (8, 1)])
@@ -363,20 +360,15 @@ def test_payload_reading_memory_is_bounded_by_cap(bits: int, top_k: int, kind: s
     format_ = format_of(bits, top_k, 1000 * CHUNK)
     payload = encode_vector(format_, _values(kind, format_.size, np.random.default_rng(0)))
     decode_vector(format_, payload)  # compiles
-    tracemalloc.start()
-    decode_vector(format_, payload)
-    most = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    most = peak_bytes(lambda: decode_vector(format_, payload))
     assert most <= 14 * format_.max_bytes + (32 << bits) * 1000 + (1 << 19)  # docs/protocol/payloads.md, "Cap"
 
 
 def test_specification_fixes_format() -> None:
-    model = ModelConfig(hidden_size=8, num_layers=1, num_heads=1, sequence_length=8)
-    spec = TrainingSpec(model, "unused", TrainingConfig(value_bits=2, top_k=64))
+    spec = spec_of(value_bits=2, top_k=64)
     vector = np.random.default_rng(0).standard_normal(spec.num_parameters()).astype(np.float32)
     payload = encode(spec, vector)
-    assert len(payload) <= payload_size(spec)
+    assert len(payload) <= payload_format.payload_size(spec)
     assert len(decode(spec, payload).values) == 64 * (spec.num_parameters() // CHUNK) + 64
-    other = TrainingSpec(model, "unused", TrainingConfig(value_bits=4, top_k=64))
     with pytest.raises(PayloadError):
-        decode(other, payload)
+        decode(spec_of(value_bits=4, top_k=64), payload)

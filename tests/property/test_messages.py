@@ -7,18 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zoo_protocol import messages
-from zoo_protocol.messages import (
-    Acknowledgement,
-    Ask,
-    Domain,
-    JobOrder,
-    Objection,
-    UnitCommitment,
-    permit_typed_data,
-    signable,
-    struct_hash,
-    typed_data,
-)
+from zoo_protocol.messages import Ask, Domain, signable, struct_hash, typed_data
 
 
 def _hex(size: int) -> st.SearchStrategy[str]:
@@ -34,11 +23,11 @@ def _value(kind: str) -> st.SearchStrategy[object]:
 _STRUCTS = [
     st.builds(message, **{field["name"]: _value(field["type"]) for field in fields})
     for message, fields in (
-        (JobOrder, messages.JOB_ORDER_TYPE),
+        (messages.JobOrder, messages.JOB_ORDER_TYPE),
         (Ask, messages.ASK_TYPE),
-        (UnitCommitment, messages.UNIT_COMMITMENT_TYPE),
-        (Acknowledgement, messages.ACKNOWLEDGEMENT_TYPE),
-        (Objection, messages.OBJECTION_TYPE),
+        (messages.UnitCommitment, messages.UNIT_COMMITMENT_TYPE),
+        (messages.Acknowledgement, messages.ACKNOWLEDGEMENT_TYPE),
+        (messages.Objection, messages.OBJECTION_TYPE),
     )
 ]
 _DOMAINS = st.builds(Domain, st.integers(0, 2**256 - 1), _hex(20), st.text(), st.text())
@@ -56,7 +45,7 @@ def test_messages_are_encoded_as_by_library(domain: Domain, message: messages.Me
 def test_permits_are_encoded_as_by_library(
     chain_id: int, token: str, name: str, owner: str, spender: str, value: int, nonce: int, deadline: int
 ) -> None:
-    document = permit_typed_data(chain_id, token, name, owner, spender, value, nonce, deadline)
+    document = messages.permit_typed_data(chain_id, token, name, owner, spender, value, nonce, deadline)
     assert signable(document) == encode_typed_data(full_message=document)
 
 

@@ -6,19 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from market.domain.network import BPS, DEVNET, EPOCH_SECONDS, NETWORKS, ZEN
+from market.domain.nodes import uptime
 from market.domain.nodes.reliability import DEMOTION_BPS, NEWCOMER_BPS, Evidence, reliability_bps
-from market.domain.nodes.uptime import (
-    ALL_MINUTES,
-    EPOCH_MINUTES,
-    committed_minutes,
-    counted_minutes,
-    had_outage,
-    is_breach,
-    minutes_between,
-    seen_minutes,
-    uptime_bps,
-)
-from market.domain.rewards import GIB, YEAR_MINUTES, Terms, Work, epoch_rewards
+from market.domain.nodes.uptime import ALL_MINUTES, EPOCH_MINUTES, committed_minutes, is_breach, minutes_between
+from market.domain.rewards import GIB, YEAR_MINUTES, Reward, Terms, Work, epoch_rewards
 from zoo_protocol import merkle
 from zoo_protocol.payments.reward_tree import build_tree, proves, reward_leaf
 
@@ -43,11 +34,15 @@ works = st.lists(
 TERMS = Terms(2_000, ZEN // 100, 12_500)
 
 
+def unbounded_rewards(*work: Work) -> list[Reward]:
+    return epoch_rewards(work, TERMS, base_bound=10**40, replay_bound=10**40, budget=10**40)
+
+
 @given(works, st.integers(0, 150), st.integers(0, 150), st.integers(0, 150))
 def test_rewards_never_exceed_bounds_budget_or_rates(
     work: list[Work], bound_percent: int, replay_percent: int, budget_percent: int
 ) -> None:
-    wanted = epoch_rewards(work, TERMS, base_bound=10**40, replay_bound=10**40, budget=10**40)
+    wanted = unbounded_rewards(*work)
     bound = sum(reward.base for reward in wanted) * bound_percent // 100
     replay_bound = sum(reward.verifier for reward in wanted) * replay_percent // 100
     budget = sum(reward.total for reward in wanted) * budget_percent // 100
@@ -66,10 +61,7 @@ def test_rewards_never_exceed_bounds_budget_or_rates(
 
 @given(works)
 def test_sufficient_funds_pay_rates_to_all(work: list[Work]) -> None:
-    rewards = {
-        reward.account: reward
-        for reward in epoch_rewards(work, TERMS, base_bound=10**40, replay_bound=10**40, budget=10**40)
-    }
+    rewards = {reward.account: reward for reward in unbounded_rewards(*work)}
     for one in work:
         whole = (
             one.stake_minutes * 2_000 // (BPS * YEAR_MINUTES)
@@ -81,16 +73,15 @@ def test_sufficient_funds_pay_rates_to_all(work: list[Work]) -> None:
 
 def test_full_year_uptime_earns_yearly_rate() -> None:
     work = Work("0x" + "11" * 20, 1_000 * ZEN * YEAR_MINUTES, 0, 0)
-    [reward] = epoch_rewards([work], TERMS, base_bound=10**40, replay_bound=10**40, budget=10**40)
+    [reward] = unbounded_rewards(work)
     assert reward.total == 200 * ZEN
 
 
 def test_heavier_segment_pays_more_and_covers_its_cost() -> None:
     paid = []
     for segment_wei in (1, ZEN // 100, 4 * ZEN):
-        [reward] = epoch_rewards(
-            [Work("0x" + "11" * 20, 0, 0, segment_wei)], TERMS, base_bound=0, replay_bound=10**40, budget=10**40
-        )
+        work = [Work("0x" + "11" * 20, 0, 0, segment_wei)]
+        [reward] = epoch_rewards(work, TERMS, base_bound=0, replay_bound=10**40, budget=10**40)
         assert reward.total == reward.verifier == segment_wei * 5 // 4 >= segment_wei
         paid.append(reward.verifier)
     assert paid == sorted(set(paid))
@@ -147,7 +138,7 @@ def test_bad_work_expires(lost: int, age: int, later: int) -> None:
 
 @given(st.lists(masks, max_size=9), st.integers(0, 12))
 def test_minutes_count_when_half_of_usual_nodes_respond(seen: list[int], before: int) -> None:
-    counted, usual = counted_minutes(seen, before)
+    counted, usual = uptime.counted_minutes(seen, before)
     assert usual >= before
     for minute in range(0, EPOCH_MINUTES, 97):
         nodes = sum(mask >> minute & 1 for mask in seen)
@@ -166,8 +157,8 @@ def test_minutes_between_two_times_lie_wholly_between_them(one: int, other: int)
 
 
 def test_hourly_masks_form_epoch_minutes() -> None:
-    assert seen_minutes({24 * 9 + hour: 2**60 - 1 for hour in range(24)}) == ALL_MINUTES
-    assert seen_minutes({24 * 9 + 1: 1}) == 1 << 60
+    assert uptime.seen_minutes({24 * 9 + hour: 2**60 - 1 for hour in range(24)}) == ALL_MINUTES
+    assert uptime.seen_minutes({24 * 9 + 1: 1}) == 1 << 60
 
 
 def test_breaches_of_each_tier_begin_beyond_grace() -> None:
@@ -176,8 +167,8 @@ def test_breaches_of_each_tier_begin_beyond_grace() -> None:
         assert is_breach(1440 - allowed - 1, 1440, sla)
     assert not is_breach(0, 239, 9_500)
     assert not is_breach(0, 1440, 0)
-    assert uptime_bps(1296, 1440) == 9_000
-    assert uptime_bps(0, 0) == BPS
+    assert uptime.uptime_bps(1296, 1440) == 9_000
+    assert uptime.uptime_bps(0, 0) == BPS
 
 
 def test_epoch_length_matches_networks() -> None:
@@ -191,6 +182,6 @@ def test_silence_is_minute_without_any_known_node(seen: set[int], start: int, le
     for minute in seen:
         hours[minute // 60] = hours.get(minute // 60, 0) | 1 << minute % 60
     whole = [minute for minute in range(6_000, 6_400) if start <= minute * 60 and minute * 60 + 60 <= start + length]
-    assert had_outage(hours, start, start + length) == any(
+    assert uptime.had_outage(hours, start, start + length) == any(
         minute not in seen and minute > min(seen) for minute in whole
     )

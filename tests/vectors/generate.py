@@ -151,12 +151,10 @@ def _split_vector(dice: random.Random) -> dict[str, Any]:
 
 def _batch_vector(dice: random.Random, count: int) -> dict[str, Any]:
     claims, units = dice.randbytes(32), dice.randbytes(32)
-    lines = [
-        JobLine(
-            _hash(f"job {i}"), dice.randrange(2**80), dice.randrange(2**32), i, MAX[32], i % 2 == 0, _hash("record")
-        )
-        for i in range(count)
-    ]
+    lines = []
+    for i in range(count):
+        price, paid = dice.randrange(2**80), dice.randrange(2**32)
+        lines.append(JobLine(_hash(f"job {i}"), price, paid, i, MAX[32], i % 2 == 0, _hash("record")))
     return {
         "claims": to_hex(claims),
         "units": to_hex(units),
@@ -183,16 +181,8 @@ def draw_vectors() -> dict[str, Any]:
         given = {"seed": to_hex(seed), "domain": domain, "subject": to_hex(subject), "counter": str(counter)}
         words.append({**given, "word": to_hex(word.to_bytes(32, "big"))})
     chosen = []
-    for segments, rate in (
-        (1, 10_000),
-        (4, 2_500),
-        (4, 200),
-        (12, 2_500),
-        (64, 625),
-        (64, 10_000),
-        (100, 1_300),
-        (7, 0),
-    ):
+    cases = ((1, 10_000), (4, 2_500), (4, 200), (12, 2_500), (64, 625), (64, 10_000), (100, 1_300), (7, 0))
+    for segments, rate in cases:
         seed, root = dice.randbytes(32), dice.randbytes(32)
         drawn = [str(segment) for segment in sampling.draw_segments(seed, root, segments, rate)]
         given = {"seed": to_hex(seed), "traceRoot": to_hex(root), "segments": str(segments), "rateBps": str(rate)}

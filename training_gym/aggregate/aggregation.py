@@ -19,7 +19,7 @@ import numpy as np
 from training_gym.aggregate.fixed_point import FRACTION_BITS, MAX_MAGNITUDE, Fixed, dot, sketches, units_of
 from training_gym.aggregate.outer_step import OuterState, initial_outer_state, outer_step
 from training_gym.aggregate.robust import FACTOR_ONE, Lengths, Measurement, Verdict, decide, lengths
-from training_gym.compress.codes import Units, add_units
+from training_gym.compress.codes import Units, add_entries
 from training_gym.compress.link_adaptation import decode_adapted
 from training_gym.compress.payload_format import Payload
 from training_gym.model.layout import Arrays
@@ -224,7 +224,7 @@ class _Counted:
     def add_to(self, total: Fixed, start: int) -> None:
         """Add the payloads' values from ``start`` on, the first value of a chunk."""
         for payload, units in self.shares:
-            add_units(total, start // CHUNK, payload.codes, payload.offsets, payload.top_k, units)
+            add_entries(total, start // CHUNK, payload.codes, payload.offsets, payload.top_k, units)
 
 
 def _counted(payloads: Mapping[int, Payload], factors: Mapping[int, int], weights: Mapping[int, int]) -> _Counted:

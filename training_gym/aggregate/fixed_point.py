@@ -32,11 +32,6 @@ _HASHED = 64
 _ALL_OFFSETS = np.tile(np.arange(CHUNK, dtype=np.uint16), _HASHED)
 
 
-def to_fixed(values: Vector) -> Fixed:
-    """Return ``values`` (at most ``MAX_MAGNITUDE``) in units of 2**-36, rounded once."""
-    return scaled(values, _ONE)
-
-
 def scaled(values: Vector, scale: float) -> Fixed:
     """Return ``values`` times ``scale``, each rounded once to an integer."""
     numbers = values.astype(np.float64)
@@ -50,7 +45,7 @@ def units_of(payload: Payload, scale: float = _ONE) -> Units:
 
 
 def dot(left: Vector, right: Vector) -> int:
-    """Return the exact inner product of vectors (:func:`to_fixed`), in units of 2**-72."""
+    """Return the exact product of vectors up to ``MAX_MAGNITUDE``, in units of 2**-72."""
     sums = np.zeros((-(-len(left) // BLOCK), 3), np.int64)
 
     def add(part: slice) -> None:

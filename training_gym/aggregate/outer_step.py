@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from training_gym.compress.codes import subtract
+from training_gym.compress.codes import add_entries
 from training_gym.compress.payload_format import Format, Payload, decode_vector, encode_step, layout_digest
 from training_gym.model.layout import Arrays
 from training_gym.model.tensors import FlatView, Vector, load_arrays, save_arrays, unflatten
@@ -146,4 +146,4 @@ def _moved(spec: TrainingSpec, parameters: Arrays, step: Vector | Payload) -> Ar
 
 def _subtract(values: Vector, start: int, step: Payload) -> None:
     """Subtract ``step`` from ``values``, which begin at ``start`` with a chunk of the vector."""
-    subtract(values, start // CHUNK, step.codes, step.offsets, step.top_k, step.meaning)
+    add_entries(values, start // CHUNK, step.codes, step.offsets, step.top_k, step.meaning, -1)

@@ -187,13 +187,9 @@ def _unpack_unary(words: Any, quotients: Any) -> tuple[int, int]:
     return found, last
 
 
-def join_codes(quotients: NDArray[np.uint16], remainders: Bytes, parameter: int) -> None:
-    """Add a Rice code's quotients, with numbers below 256, to ``remainders`` in place."""
-    _join_codes(quotients, remainders, parameter)
-
-
 @compiled
-def _join_codes(quotients: Any, remainders: Any, parameter: int) -> None:
+def join_codes(quotients: Any, remainders: Any, parameter: int) -> None:
+    """Add a Rice code's quotients, with numbers below 256, to ``remainders`` in place."""
     for place in range(len(remainders)):
         remainders[place] |= np.uint8(quotients[place] << parameter)
 

@@ -66,46 +66,30 @@ def _values(codes: Any, top_k: int, meaning: Any, values: Any) -> None:
 
 
 @compiled
-def subtract(vector: Any, first_chunk: int, codes: Any, offsets: Any, top_k: int, meaning: Any) -> None:
-    """Subtract entries in place from a ``vector`` of whole chunks from ``first_chunk`` on."""
-    signed = np.zeros(256, np.float32)
-    for number in range(-(-len(vector) // CHUNK)):
-        chunk = first_chunk + number
-        part, values = codes[chunk * top_k : (chunk + 1) * top_k], vector[number * CHUNK : (number + 1) * CHUNK]
-        for level in range(meaning.shape[1]):
-            signed[level], signed[128 + level] = meaning[chunk, level], -meaning[chunk, level]
-        if len(offsets):
-            places = offsets[chunk * top_k : (chunk + 1) * top_k]
-            for entry in range(len(part)):
-                values[places[entry]] -= signed[part[entry]]
-        elif meaning.shape[1] == 2:  # a choice vectorises, a lookup does not
-            lower, upper = meaning[chunk, 0], meaning[chunk, 1]
-            for entry in range(len(part)):
-                value = upper if part[entry] & np.uint8(1) else lower
-                values[entry] -= -value if part[entry] >> np.uint8(7) else value
-        else:
-            for entry in range(len(part)):
-                values[entry] -= signed[part[entry]]
+def add_entries(
+    total: Any, first_chunk: int, codes: Any, offsets: Any, top_k: int, amounts: Any, factor: int = 1
+) -> None:
+    """Add entries to a ``total`` of whole chunks from ``first_chunk`` on, in place.
 
-
-@compiled
-def add_units(total: Any, first_chunk: int, codes: Any, offsets: Any, top_k: int, units: Any) -> None:
-    """Add entries' ``units`` to ``total`` (int64) of whole chunks from ``first_chunk`` on."""
-    signed = np.zeros(256, np.int64)
+    Args:
+        amounts: [C, L + 1], amount of each level, of the type of ``total`` (float32 or int64).
+        factor: 1 adds, -1 subtracts; both are exact.
+    """
+    signed = np.zeros(256, amounts.dtype)
     for number in range(-(-len(total) // CHUNK)):
         chunk = first_chunk + number
         part, sums = codes[chunk * top_k : (chunk + 1) * top_k], total[number * CHUNK : (number + 1) * CHUNK]
-        for level in range(units.shape[1]):
-            signed[level], signed[128 + level] = units[chunk, level], -units[chunk, level]
+        for level in range(amounts.shape[1]):
+            signed[level], signed[128 + level] = factor * amounts[chunk, level], -factor * amounts[chunk, level]
         if len(offsets):
             places = offsets[chunk * top_k : (chunk + 1) * top_k]
             for entry in range(len(part)):
                 sums[places[entry]] += signed[part[entry]]
-        elif units.shape[1] == 2:  # as in `subtract`
-            lower, upper = units[chunk, 0], units[chunk, 1]
+        elif amounts.shape[1] == 2:  # a choice vectorises, a lookup does not
+            lower, upper = signed[0], signed[1]
             for entry in range(len(part)):
-                unit = upper if part[entry] & np.uint8(1) else lower
-                sums[entry] += -unit if part[entry] >> np.uint8(7) else unit
+                amount = upper if part[entry] & np.uint8(1) else lower
+                sums[entry] += -amount if part[entry] >> np.uint8(7) else amount
         else:
             for entry in range(len(part)):
                 sums[entry] += signed[part[entry]]

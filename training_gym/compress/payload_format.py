@@ -71,6 +71,11 @@ class Format:
     layout: bytes
 
     @property
+    def description(self) -> tuple[bytes, int, int, int, int, bytes]:
+        """First part of a payload's header."""
+        return MAGIC, VERSION, self.bits, self.top_k, self.size, self.layout
+
+    @property
     def entries(self) -> int:
         """Number of entries sent."""
         return entry_count(self.size, self.top_k)
@@ -178,18 +183,8 @@ def _written(format_: Format, sent: Quantised, counts: Counts) -> bytes:
     gaps = gaps_of(sent.offsets, format_.top_k)
     index_parameter, index_sizes = _best(histogram(gaps), _INDEX_PARAMETERS)
     level_parameter, level_sizes = _best_for_levels(counts.sum(axis=0), format_.bits)
-    header = _HEADER.pack(
-        MAGIC,
-        VERSION,
-        format_.bits,
-        format_.top_k,
-        format_.size,
-        format_.layout,
-        index_parameter,
-        level_parameter,
-        index_sizes[0],
-        level_sizes[0],
-    )
+    rice = index_parameter, level_parameter, index_sizes[0], level_sizes[0]
+    header = _HEADER.pack(*format_.description, *rice)
     scales = [sent.low.astype("<u2").tobytes(), sent.high.astype("<u2").tobytes()]
     sections: list[Callable[[], bytes]] = [
         lambda: pack_bit(sent.codes, 7),
@@ -207,9 +202,8 @@ def decode_vector(format_: Format, payload: bytes) -> Payload:
         detail = f"has {len(payload)} bytes; expected {_HEADER.size} to {format_.max_bytes}"
         raise PayloadError("wrong_size", "payload", detail)
     *description, index_parameter, level_parameter, index_unary, level_unary = _HEADER.unpack_from(payload)
-    expected = (MAGIC, VERSION, format_.bits, format_.top_k, format_.size, format_.layout)
     names = ("magic", "version", "value bits", "top k", "size", "layout")
-    for name, found, wanted in zip(names, description, expected, strict=True):
+    for name, found, wanted in zip(names, description, format_.description, strict=True):
         if found != wanted:
             raise PayloadError("wrong_header", "payload", f"{name} differs from the job's format")
     if index_parameter > MAX_WIDTH or level_parameter >= format_.bits:

@@ -6,9 +6,12 @@ A manifest is the canonical JSON of::
      "train":      {"cid": ..., "size": bytes, "sha256": "0x..."},
      "validation": {"cid": ..., "size": bytes, "sha256": "0x..."}}
 
-Each split is one raw file; its tokens are its bytes.
+Each split is one raw file; its tokens are its bytes. The sample order is pure, so nodes choose nothing and replays
+need no state.
 """
 
+import hashlib
+import struct
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,7 +19,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from training_gym.data.order import window_start
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import ManifestError, StateError
 from training_gym.spec.manifests import read_cid, read_fields, read_hash, read_integer, read_json
@@ -85,6 +87,17 @@ def tokens_of(content: bytes, spec: TrainingSpec, what: str) -> Tokens:
             "too_short", what, f"has {len(content)} tokens; expected at least one window of {window}. Provide more text"
         )
     return np.frombuffer(content, np.uint8)
+
+
+def window_start(seed: int, round_: int, slot: int, step: int, row: int, windows: int) -> int:
+    """Return the window, from 0 to ``windows - 1``, that ``row`` of inner ``step`` reads.
+
+    The start is a keyed hash of its coordinates, so any row is found in constant time. The modulo's bias is below
+    2**-64 for any dataset.
+    """
+    coordinates = struct.pack(">QQQQQ", seed, round_, slot, step, row)
+    word = hashlib.sha256(b"zoo-order-1" + coordinates).digest()[:16]
+    return int.from_bytes(word, "big") % windows
 
 
 def training_batch(spec: TrainingSpec, train: Tokens, round_: int, slot: int, step: int) -> Tokens:

@@ -92,16 +92,6 @@ class ProofParameters:
         return self.size**2 * self.steps * WALK_PRODUCTS
 
     @property
-    def pool_bytes(self) -> int:
-        """Bytes of one lane's pool, one per entry."""
-        return self.size**2 * self.pool
-
-    @property
-    def check_flops(self) -> int:
-        """Floating-point operations of a check, without hashing."""
-        return self.opened * 2 * self.size**2 * (4 * COLUMNS + WALK_PRODUCTS * WALK_COLUMNS)
-
-    @property
     def digests(self) -> int:
         """Number of committed states: the chain's, then the walk's, by step and lane."""
         return (self.rounds + 1 + self.steps + 1) * self.lanes

@@ -313,42 +313,40 @@ def _min_segment(inner_steps: int) -> int:
 
 def _check_together(spec: TrainingSpec) -> None:
     model, training = spec.model, spec.training
-    if model.hidden_size % (2 * model.num_heads):
-        raise SpecError(
-            "not_divisible",
-            "model_config.num_heads",
+    steps, tokens = training.rounds * training.inner_steps, training.batch_size * model.sequence_length
+    divisor = f"choose a divisor of {training.inner_steps}, {_min_segment(training.inner_steps)} at least"
+    rules = (
+        (
+            model.hidden_size % (2 * model.num_heads) == 0,
+            ("not_divisible", "model_config.num_heads"),
             f"hidden_size {model.hidden_size} must be a multiple of 2 * num_heads = {2 * model.num_heads}",
-        )
-    if training.inner_steps % training.segment_steps:
-        raise SpecError(
-            "not_divisible",
-            "training_config.segment_steps",
-            f"is {training.segment_steps} and must divide inner_steps, {training.inner_steps}; choose a divisor of it, "
-            f"{_min_segment(training.inner_steps)} at least",
-        )
-    if spec.segments > MAX_SEGMENTS:
-        raise SpecError(
-            "out_of_range",
-            "training_config.segment_steps",
-            f"makes {spec.segments} segments per unit, beyond {MAX_SEGMENTS}; choose a divisor of "
-            f"{training.inner_steps}, {_min_segment(training.inner_steps)} at least",
-        )
-    if training.warmup_steps > training.rounds * training.inner_steps:
-        raise SpecError(
-            "out_of_range",
-            "training_config.warmup_steps",
-            f"is {training.warmup_steps}, beyond the job's {training.rounds * training.inner_steps} steps; choose less",
-        )
-    if spec.num_parameters() > MAX_PARAMETERS:
-        raise SpecError(
-            "out_of_range",
-            "model_config.hidden_size",
+        ),
+        (
+            training.inner_steps % training.segment_steps == 0,
+            ("not_divisible", "training_config.segment_steps"),
+            f"is {training.segment_steps} and must divide inner_steps, {training.inner_steps}; {divisor}",
+        ),
+        (
+            spec.segments <= MAX_SEGMENTS,
+            ("out_of_range", "training_config.segment_steps"),
+            f"makes {spec.segments} segments per unit, beyond {MAX_SEGMENTS}; {divisor}",
+        ),
+        (
+            training.warmup_steps <= steps,
+            ("out_of_range", "training_config.warmup_steps"),
+            f"is {training.warmup_steps}, beyond the job's {steps} steps; choose less",
+        ),
+        (
+            spec.num_parameters() <= MAX_PARAMETERS,
+            ("out_of_range", "model_config.hidden_size"),
             f"makes {spec.num_parameters()} parameters, beyond {MAX_PARAMETERS}; lower hidden_size or num_layers",
-        )
-    tokens = training.batch_size * model.sequence_length
-    if tokens > MAX_TOKENS_PER_STEP:
-        raise SpecError(
-            "out_of_range",
-            "training_config.batch_size",
+        ),
+        (
+            tokens <= MAX_TOKENS_PER_STEP,
+            ("out_of_range", "training_config.batch_size"),
             f"times sequence_length is {tokens} tokens per step, beyond {MAX_TOKENS_PER_STEP}; lower one of them",
-        )
+        ),
+    )
+    for holds, code_and_field, message in rules:
+        if not holds:
+            raise SpecError(*code_and_field, message)

@@ -26,19 +26,6 @@ from zoo_protocol.hashing import canonical_json
 KIND = "zoo-checkpoint/2"
 MAX_ROUNDS = 10_000
 MAX_SLOTS = 4096
-_FIELDS = [
-    "kind",
-    "job_id",
-    "round",
-    "parent",
-    "model",
-    "outer_state",
-    "update",
-    "aggregation",
-    "slot_states",
-    "data_cursor",
-    "spec_hash",
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +50,7 @@ class CheckpointManifest:
     @classmethod
     def from_bytes(cls, data: bytes) -> "CheckpointManifest":
         """Parse an untrusted manifest file. Raises ManifestError, which names the wrong field."""
-        document = read_fields(read_json(data, "checkpoint manifest"), "manifest", _FIELDS)
+        document = read_fields(read_json(data, "checkpoint manifest"), "manifest", ["kind", *cls.__slots__])
         if document["kind"] != KIND:
             raise ManifestError("unsupported_value", "manifest.kind", f"must be {KIND!r}")
         manifest = cls(

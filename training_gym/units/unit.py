@@ -97,21 +97,25 @@ def run_unit(
     result = unit_result(unit, digests, state, loss)
     if group is not None:  # without aggregation this state is the group's result
         write_arrays(state_path(workdir, unit.spec.segments), state)
-        model = save_state(parameters_of(state))
-        manifest = CheckpointManifest(
-            job_id=unit.job_id,
-            round=unit.round + 1,
-            parent=parent,
-            model=cid_of_file(model),
-            outer_state=None,
-            update=None,
-            aggregation=None,
-            slot_states={str(unit.slot): cid_of_file(result.slot_state)},
-            data_cursor=(unit.round + 1) * unit.spec.training.inner_steps,
-            spec_hash=unit.spec.spec_hash(),
-        )
-        write_checkpoint(manifest, [model, result.slot_state], workdir)
+        _keep_checkpoint(unit, state, result, parent, workdir)
     return result
+
+
+def _keep_checkpoint(unit: Unit, state: Arrays, result: UnitResult, parent: str | None, workdir: Path) -> None:
+    model = save_state(parameters_of(state))
+    manifest = CheckpointManifest(
+        job_id=unit.job_id,
+        round=unit.round + 1,
+        parent=parent,
+        model=cid_of_file(model),
+        outer_state=None,
+        update=None,
+        aggregation=None,
+        slot_states={str(unit.slot): cid_of_file(result.slot_state)},
+        data_cursor=(unit.round + 1) * unit.spec.training.inner_steps,
+        spec_hash=unit.spec.spec_hash(),
+    )
+    write_checkpoint(manifest, [model, result.slot_state], workdir)
 
 
 def replay_segment(

@@ -11,7 +11,7 @@ from enum import StrEnum
 import numpy as np
 import torch
 
-from training_gym.data.order import window_start
+from training_gym.data.dataset import window_start
 from training_gym.model.layout import Arrays, parameter_shapes
 from training_gym.model.tensors import Vector, flatten, unflatten
 from training_gym.spec.config import ModelConfig

@@ -1,7 +1,8 @@
-"""Tasks of the indexer and the senders."""
+"""Tasks of the indexer, the senders, and the comparison of the ledger with the chain."""
 
 from celery import shared_task
 
+from market.ledger.reconciliation import watch
 from worker.context import context
 
 
@@ -18,3 +19,10 @@ def send() -> None:
     for sender in context().senders:
         while sender.step():
             pass
+
+
+@shared_task(name="ledger.reconcile")
+def reconcile() -> None:
+    """Compare the ledger with the chain, and log an error if they differ."""
+    c = context()
+    watch(c.database, c.chain.client, c.chain.deployment)

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from zoo_compute.base.errors import Mismatch, ZooError
-from zoo_compute.chain.settlements import ChainReader
+from zoo_compute.chain.settlements import AttestedOnChain, ChainReader
 from zoo_compute.content.gateway import GatewayClient
 from zoo_protocol.attestation.attestation_errors import QuoteRefused
 from zoo_protocol.attestation.gpu_attestation import NVIDIA_KEYS
@@ -72,10 +72,14 @@ def check_attestation(
         verified = evidence.verify(found.at, root_ca, gpu_keys, slack=_RECORDED_WITHIN)
     except QuoteRefused as error:
         raise Mismatch("quote-refused", f"{provider}: {error}") from error
+    _compare(found, provider, verified)
+    return AttestationCheck(provider, verified, found.at, found.expires_at, found.report, found.counts)
+
+
+def _compare(found: AttestedOnChain, provider: str, verified: Verified) -> None:
     quoted = {"measurement": verified.measurement, "key": key_of(provider)}
     recorded = {"measurement": found.measurement, "key": found.key}
     wrong = [name for name, value in quoted.items() if recorded[name] != value]
     if wrong or found.expires_at > verified.valid_until:
         name = wrong[0] if wrong else "end"
         raise Mismatch("attestation-differs", f"the registry's {name} of {provider} differs from its quote")
-    return AttestationCheck(provider, verified, found.at, found.expires_at, found.report, found.counts)

@@ -9,7 +9,7 @@ from zoo_compute.chain.settlements import ChainReader
 from zoo_compute.content.gateway import GatewayClient
 from zoo_protocol import merkle
 from zoo_protocol.hashing import from_hex, to_hex
-from zoo_protocol.messages import UnitCommitment, struct_hash
+from zoo_protocol.messages import struct_hash
 from zoo_protocol.payments.job_record import JobRecord, leaf_of, order_of
 
 
@@ -51,12 +51,11 @@ def challenges_in(record: JobRecord, place: Place) -> list[Challenge]:
     windows, found = {window.id: window for window in record.windows}, []
     for unit in record.units:
         window = windows.get(-1 if unit.window is None else unit.window)
-        root, payload, index = unit.trace_root, unit.payload_hash, unit.window_index
+        commitment, index = unit.commitment(record.job_id), unit.window_index
         if (unit.round, unit.slot) != (place.round, place.slot) or window is None:
             continue
-        if root is None or payload is None or index is None:  # not committed
+        if commitment is None or index is None:
             continue
-        commitment = UnitCommitment(record.job_id, unit.round, unit.slot, unit.provider, root, payload)
         leaves = [from_hex(leaf) for leaf in window.leaves]
         if leaves[index : index + 1] != [leaf_of(commitment)] or to_hex(merkle.root(leaves)) != window.root:
             raise Mismatch("not-in-window", f"the commitment of {unit.provider} is not in window {window.id}")

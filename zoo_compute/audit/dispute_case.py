@@ -12,12 +12,10 @@ from zoo_compute.audit.settlements import read_record
 from zoo_compute.base.errors import Mismatch
 from zoo_compute.chain.referees import Opening
 from zoo_compute.chain.settlements import ChainReader
-from zoo_compute.content.blockstore import BlockNotFound
-from zoo_compute.content.gateway import GatewayClient, GatewayUnavailable
-from zoo_protocol.content.cid import ContentError
+from zoo_compute.content.gateway import UNAVAILABLE, GatewayClient
 from zoo_protocol.hashing import to_hex
 from zoo_protocol.messages import JobOrder, UnitCommitment, struct_hash
-from zoo_protocol.payments.job_record import JobRecord, leaf_of, order_of
+from zoo_protocol.payments.job_record import INPUT_FILES, JobRecord, leaf_of, order_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +45,7 @@ def settled_case(opening: Opening, chain: ChainReader, gateway: GatewayClient) -
     for line in chain.settled(unit.jobId).lines_with(unit.round):
         try:
             record = read_record(gateway, line.record, unit.jobId)
-        except (Mismatch, BlockNotFound, ContentError, GatewayUnavailable):
+        except (Mismatch, *UNAVAILABLE):
             continue
         if (found := _case_in(record, opening.unit_id)) is not None:
             return found
@@ -56,20 +54,14 @@ def settled_case(opening: Opening, chain: ChainReader, gateway: GatewayClient) -
 
 def _case_in(record: JobRecord, unit_id: str) -> Case | None:
     for unit in record.units:
-        if unit.trace_root is None or unit.payload_hash is None:
-            continue
-        place = (record.job_id, unit.round, unit.slot, unit.provider)
-        commitment = UnitCommitment(*place, unit.trace_root, unit.payload_hash)
-        if to_hex(leaf_of(commitment)) == unit_id:
+        commitment = unit.commitment(record.job_id)
+        if commitment is not None and to_hex(leaf_of(commitment)) == unit_id:
             return Case(
                 order=order_of(record.order),
                 unit=commitment,
                 environment=record.environment_class or "",
                 spec_cid=record.spec_cid,
-                checkpoint_cid=unit.start_checkpoint_cid,
-                slot_state_cid=unit.start_slot_state_cid,
-                restored_payload_cid=unit.start_restored_payload_cid,
-                eager_payload_cid=unit.start_eager_payload_cid,
+                **{name: getattr(unit, f"start_{name}") for name in INPUT_FILES},
                 top_k=unit.top_k,
                 salt=unit.salt,
             )
@@ -95,11 +87,5 @@ def case_from_market(document: Mapping[str, Any]) -> Case | None:
         order=order,
         unit=commitment,
         environment=case["environment_class"],
-        spec_cid=case["spec_cid"],
-        checkpoint_cid=case["checkpoint_cid"],
-        slot_state_cid=case["slot_state_cid"],
-        restored_payload_cid=case["restored_payload_cid"],
-        eager_payload_cid=case["eager_payload_cid"],
-        top_k=case["top_k"],
-        salt=case["salt"],
+        **{name: case[name] for name in ("spec_cid", *INPUT_FILES, "top_k", "salt")},
     )

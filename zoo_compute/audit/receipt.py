@@ -18,14 +18,13 @@ from typing import Any
 from zoo_compute.audit.finding import Finding
 from zoo_compute.audit.settlements import Verification, check_batches, fetch_record
 from zoo_compute.chain.settlements import ChainDisagrees, ChainReader
-from zoo_compute.content.blockstore import BlockNotFound
-from zoo_compute.content.gateway import GatewayClient, GatewayUnavailable
+from zoo_compute.content.gateway import UNAVAILABLE, GatewayClient
 from zoo_protocol import merkle
 from zoo_protocol.content import cid
-from zoo_protocol.content.cid import ContentError, InvalidCid
+from zoo_protocol.content.cid import InvalidCid
 from zoo_protocol.hashing import from_hex, keccak, sha256, to_hex
-from zoo_protocol.messages import Domain, JobOrder, UnitCommitment, recover, recover_strictly, struct_hash, typed_data
-from zoo_protocol.payments.job_record import JobRecord, RecordError, SlashRecord, UnitRecord, order_of, unit_leaf
+from zoo_protocol.messages import Domain, JobOrder, recover, recover_strictly, struct_hash, typed_data
+from zoo_protocol.payments.job_record import JobRecord, RecordError, SlashRecord, UnitRecord, order_of
 from zoo_protocol.payments.receipt import BPS, JobSettlement, Opened, Slashed, build_receipt, unit_price
 from zoo_protocol.verification.sampling import draw_segments
 from zoo_protocol.verification.trace import payload_hash
@@ -68,7 +67,7 @@ def verify_job(
     except RecordError as error:
         result.expect("bad_record", error.field, "a job record", str(error))
         return result
-    except (BlockNotFound, ContentError, GatewayUnavailable) as error:
+    except UNAVAILABLE as error:
         result.expect("unresolvable", "JobSettled.record", digest, str(error))
         return result
     result.expect("wrong_record", "record.job_id", job_id, record.job_id)
@@ -154,10 +153,10 @@ def _check_unit(
     where = f"units[{unit.round}/{unit.slot}]"
     if unit.status != "verified":
         return
-    if unit.trace_root is None or unit.payload_hash is None or unit.commitment_signature is None or unit.salt is None:
+    commitment = unit.commitment(record.job_id)
+    if commitment is None or unit.commitment_signature is None or unit.salt is None:
         result.expect("no_commitment", where, "a signed commitment, opened", None)
         return
-    commitment = UnitCommitment(record.job_id, unit.round, unit.slot, unit.provider, unit.trace_root, unit.payload_hash)
     document = typed_data(Domain(chain.chain_id, chain.address("JobEscrow")), commitment)
     try:
         signer = recover_strictly(document, unit.commitment_signature)  # as strict as the contract
@@ -180,14 +179,12 @@ def _check_draw(
     """Check that the unit is in its window, and that the seed selects the replayed segments."""
     windows = {window.id: window for window in record.windows}
     assert unit.trace_root is not None
-    assert unit.payload_hash is not None
     if unit.window not in windows or unit.window_index is None or unit.sampling_bps is None:
         result.expect("not_in_window", where, "a committed window", unit.window)
         return
     leaves = windows[unit.window].leaves
-    leaf = to_hex(unit_leaf(record.job_id, unit.round, unit.slot, unit.provider, unit.trace_root, unit.payload_hash))
     found = leaves[unit.window_index] if 0 <= unit.window_index < len(leaves) else None
-    result.expect("not_in_window", where, leaf, found)
+    result.expect("not_in_window", where, unit.leaf(record.job_id), found)
     try:
         seed = chain.window(unit.window).seed
     except ChainDisagrees as error:
@@ -239,11 +236,7 @@ def _check_upheld_dispute(
         result.expect(error.code, where, "a dispute that the provider lost", str(error))
         return
     place = slash.round, slash.slot, slash.provider
-    own = [
-        to_hex(unit_leaf(record.job_id, unit.round, unit.slot, unit.provider, unit.trace_root, unit.payload_hash))
-        for unit in record.units
-        if (unit.round, unit.slot, unit.provider) == place and unit.trace_root and unit.payload_hash
-    ]
+    own = [unit.leaf(record.job_id) for unit in record.units if (unit.round, unit.slot, unit.provider) == place]
     result.expect("wrong_dispute", where, True, unit_key in own)
     result.expect("wrong_dispute", where, ended, tx)
 

@@ -9,9 +9,8 @@ from zoo_compute.audit.finding import Finding
 from zoo_compute.base.errors import Mismatch
 from zoo_compute.chain.settlements import ChainDisagrees, ChainReader
 from zoo_compute.content.blockstore import BlockNotFound
-from zoo_compute.content.gateway import GatewayClient, GatewayUnavailable
+from zoo_compute.content.gateway import UNAVAILABLE, GatewayClient
 from zoo_protocol.content import cid
-from zoo_protocol.content.cid import ContentError
 from zoo_protocol.hashing import from_hex
 from zoo_protocol.payments.job_record import MAX_RECORD_BYTES, JobRecord, PaidUnit, PaidUnits, RecordError, UnitRecord
 from zoo_protocol.payments.receipt import JobSettlement, Settled, net_unit_price
@@ -76,7 +75,7 @@ def check_batches(
             result.expect("wrong_batch", "record", "units that make a batch", str(error))
         except ChainDisagrees as error:
             result.expect(error.code, "JobSettled.batchId", "one batch", str(error))
-        except (BlockNotFound, ContentError, GatewayUnavailable) as error:
+        except UNAVAILABLE as error:
             result.expect("unresolvable", "JobSettled.record", part.record, str(error))
     price = record.clearing_price_wei_per_gpu_hour
     verified = Counter(_as_paid(record.job_id, unit, price) for unit in record.paid_units())
@@ -95,10 +94,7 @@ def _check_part(result: Verification, chain: ChainReader, gateway: GatewayClient
     result.expect("wrong_transfers", "settlement", dict(refunds), dict(chain.transfers(part)))
     if part.batch == 0:
         return []
-    batch_cid = JobRecord.from_bytes(fetch_record(gateway, part.record)).batch_cid
-    if batch_cid is None:
-        raise RecordError("batch_cid", "is missing, but the line pays units")
-    units = PaidUnits.from_bytes(gateway.fetch(batch_cid, max_bytes=MAX_RECORD_BYTES)).units
+    units = _units(gateway, part)
     pay = {
         job_id: net_unit_price(line.price, orders[job_id].unit_weight, orders[job_id].fee_bps)
         for job_id, line in together
@@ -120,6 +116,13 @@ def _check_posted(
     for provider, amount in posted.claimed.items():
         due = earned.get(provider, 0) - posted.withheld.get(provider, 0)
         result.expect("wrong_payment", f"Claimed[{provider}]", due, amount)
+
+
+def _units(gateway: GatewayClient, part: Settled) -> list[PaidUnit]:
+    batch_cid = JobRecord.from_bytes(fetch_record(gateway, part.record)).batch_cid
+    if batch_cid is None:
+        raise RecordError("batch_cid", "is missing, but the line pays units")
+    return PaidUnits.from_bytes(gateway.fetch(batch_cid, max_bytes=MAX_RECORD_BYTES)).units
 
 
 def _line(job_id: str, line: Settled) -> JobLine:

@@ -15,16 +15,14 @@ from zoo_compute.audit.settlements import read_record
 from zoo_compute.base.errors import ApiError, ConfigError, Mismatch, ZooError
 from zoo_compute.chain.settlements import ChainReader
 from zoo_compute.client.http import Connection
-from zoo_compute.content.blockstore import BlockNotFound
-from zoo_compute.content.gateway import GatewayClient, GatewayUnavailable
-from zoo_protocol.content.cid import ContentError
+from zoo_compute.content.gateway import UNAVAILABLE, GatewayClient
 from zoo_protocol.hashing import canonical_json
-from zoo_protocol.messages import Domain, UnitCommitment, recover_strictly, typed_data
-from zoo_protocol.payments.job_record import JobRecord, RecordError
+from zoo_protocol.messages import Domain, recover_strictly, typed_data
+from zoo_protocol.payments.job_record import JobRecord, RecordError, UnitRecord
+from zoo_protocol.payments.receipt import JobSettlement
 
 if TYPE_CHECKING:
     from zoo_compute.client.client import Client
-from zoo_protocol.payments.receipt import JobSettlement
 
 NAMED_BY = "Rounds and slots count from 0; the job's receipt lists its units."
 
@@ -97,16 +95,17 @@ def records_of(
         raise Mismatch("wrong-record", f"the market's record names job {record.job_id}; expected {place.job_id}")
     domain = Domain(chain.chain_id, chain.address("JobEscrow"))
     for unit in record.units:
-        place_of = record.job_id, unit.round, unit.slot, unit.provider
-        commitment = UnitCommitment(*place_of, unit.trace_root or "", unit.payload_hash or "")
-        if unit.window is not None and not _signed(domain, commitment, unit.commitment_signature or ""):
+        if unit.window is not None and not _signed(domain, unit, place.job_id):
             raise Mismatch("foreign-signature", f"{unit.provider} did not sign the commitment in the market's record")
     return [record]
 
 
-def _signed(domain: Domain, commitment: UnitCommitment, signature: str) -> bool:
+def _signed(domain: Domain, unit: UnitRecord, job_id: str) -> bool:
+    commitment = unit.commitment(job_id)
     try:
-        return recover_strictly(typed_data(domain, commitment), signature) == commitment.provider
+        return commitment is not None and unit.provider == recover_strictly(
+            typed_data(domain, commitment), unit.commitment_signature or ""
+        )
     except ValueError:
         return False
 
@@ -123,7 +122,7 @@ def record_of(
     if settlement.last is None:
         for line in settlement.parts:
             if line.to_round <= place.round:
-                with suppress(BlockNotFound, ContentError, GatewayUnavailable):
+                with suppress(*UNAVAILABLE):
                     records.append(read_record(gateway, line.record, place.job_id))
     records += own
     return replace(

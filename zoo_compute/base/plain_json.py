@@ -6,7 +6,7 @@ from typing import Any
 
 
 def to_json(value: Any, *, indent: int | None = None) -> str:
-    """Return a JSON document; infinity and NaN become null, unknown types their text."""
+    """Return a JSON document of plain values and models; infinity and NaN become null."""
     return json.dumps(_plain(value), indent=indent, allow_nan=False)
 
 
@@ -17,4 +17,6 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
+    if hasattr(value, "model_dump"):  # a model of pydantic, which not every command loads
+        return _plain(value.model_dump(mode="json"))
     return value if value is None or isinstance(value, str | int) else str(value)

@@ -52,6 +52,7 @@ class Challenge:
         return {"unit_id": self.unit_id, **asdict(self)}
 
 
+_JOB_STATE, _JOB_OPEN = 8, 1  # position in the escrow's struct, and its value while the job runs
 _REVEAL_GAS = 250_000  # a trace of 64 segments takes 208,000
 
 
@@ -163,6 +164,12 @@ class DisputeChain(Chain):
             _, _, claim_period, response_period, _ = self._omissions.functions.terms().call()
         terms = self.terms
         return MAX_PROMISE_SECONDS + int(claim_period + response_period) + terms.dispute_period + terms.response_seconds
+
+    def is_over(self, job_id: str, block: Block) -> bool:
+        """Return whether a job was settled or refunded by ``block``; False for an unknown job."""
+        with chain_errors():
+            job = self._escrow.functions.jobs(from_hex(job_id)).call(block_identifier=block.number)
+        return int(job[_JOB_STATE]) > _JOB_OPEN
 
     def first_block_since(self, timestamp: int, latest: Block) -> int:
         """Return the first block from ``start_block`` to ``latest`` not older than a Unix time."""

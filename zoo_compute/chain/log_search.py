@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
 
+from zoo_protocol.hashing import to_hex
+
 FIRST_BLOCKS = 1_000
 """Length of the first range; it doubles until a range is refused."""
 
@@ -47,6 +49,11 @@ def all_events(event: Any, filters: Mapping[str, Any], first: int, last: int) ->
 def newest(event: Any, filters: Mapping[str, Any], first: int, last: int) -> Any | None:
     """Return the last event of ``first`` to ``last``, if any; raises as :func:`newest_first`."""
     return next((found[-1] for found in newest_first(event, filters, first, last) if found), None)
+
+
+def plain(struct: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of an event or argument with bytes as 0x hex."""
+    return {name: to_hex(value) if isinstance(value, bytes) else value for name, value in struct.items()}
 
 
 def _is_too_many_requests(error: Exception) -> bool:

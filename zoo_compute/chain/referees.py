@@ -6,6 +6,7 @@ from typing import Any
 
 from zoo_compute.base.errors import ZooError
 from zoo_compute.chain.disputes import DisputeChain
+from zoo_compute.chain.log_search import plain
 from zoo_compute.chain.wallet import chain_errors
 from zoo_protocol.hashing import to_hex
 from zoo_protocol.messages import JobOrder, UnitCommitment
@@ -73,7 +74,7 @@ class RefereeChain(DisputeChain):
             except TransactionNotFound:  # the node prunes old transactions
                 return Opening(unit_id, provider, None, None)
         for arguments in self._open_calls(call):
-            order, unit = JobOrder(**_plain(arguments["order"])), UnitCommitment(**_plain(arguments["unit"]))
+            order, unit = JobOrder(**plain(arguments["order"])), UnitCommitment(**plain(arguments["unit"]))
             if to_hex(leaf_of(unit)) == unit_id:  # a multicall can open several disputes
                 return Opening(unit_id, provider, order, unit)
         return Opening(unit_id, provider, None, None)
@@ -93,7 +94,3 @@ class RefereeChain(DisputeChain):
         except Exception:  # untrusted bytes: decoders fail in many ways
             return []
         return [(str(function.fn_name), arguments)]
-
-
-def _plain(struct: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: to_hex(value) if isinstance(value, bytes) else value for name, value in struct.items()}

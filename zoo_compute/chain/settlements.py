@@ -104,7 +104,7 @@ class ChainReader:
     def opened(self, job_id: str) -> Opened:
         """Return the job's deposit. Raises ChainDisagrees: ``not_opened``."""
         event = self._only("JobEscrow", "JobOpened", "not_opened", jobId=from_hex(job_id))
-        return Opened.from_event(_plain(event), to_hex(event["transactionHash"]))
+        return Opened.from_event(log_search.plain(event["args"]), to_hex(event["transactionHash"]))
 
     def settlement(self, job_id: str) -> JobSettlement:
         """Return a job's settlement if it is complete. Vetoed settlements do not count.
@@ -128,7 +128,7 @@ class ChainReader:
         events = [event for name in names for event in self._events("JobEscrow", name, since, jobId=from_hex(job_id))]
         events.sort(key=lambda event: (event["blockNumber"], event["logIndex"]))
         return JobSettlement.from_events(
-            (event["event"], _plain(event), to_hex(event["transactionHash"])) for event in events
+            (event["event"], log_search.plain(event["args"]), to_hex(event["transactionHash"])) for event in events
         )
 
     def settled_with(self, part: Settled) -> list[tuple[str, Settled]]:
@@ -136,7 +136,7 @@ class ChainReader:
         events = (
             self._contracts["JobEscrow"].events.JobSettled().process_receipt(self._receipt(part.tx), errors=DISCARD)
         )
-        lines = (_plain(event) for event in events)
+        lines = (log_search.plain(event["args"]) for event in events)
         return [(args["jobId"], Settled.from_event(args, part.tx)) for args in lines]
 
     def transfers(self, part: Settled) -> Mapping[str, int]:
@@ -193,7 +193,7 @@ class ChainReader:
         event = self._newest("Attestations", "Attested", provider=provider)
         if event is None:
             return None
-        found = _plain(event)
+        found = log_search.plain(event["args"])
         return AttestedOnChain(
             key=found["key"],
             measurement=found["measurement"],
@@ -235,7 +235,7 @@ class ChainReader:
             event for name in DISPUTE_EVENTS for event in self._events("Disputes", name, disputeId=from_hex(dispute_id))
         ]
         events.sort(key=lambda event: (event["blockNumber"], event["logIndex"]))
-        return [(event["event"], _plain(event), to_hex(event["transactionHash"])) for event in events]
+        return [(event["event"], log_search.plain(event["args"]), to_hex(event["transactionHash"])) for event in events]
 
     def upheld_dispute(self, dispute_id: str) -> tuple[str, str]:
         """Return the unit of an upheld dispute and the transaction that ended it; both as 0x hex.
@@ -280,7 +280,3 @@ def _withheld(claim: EventData, withheld: Sequence[EventData], restored: Sequenc
     units = {args["unitId"] for args in mine}
     back = [event["args"] for event in restored if not event["args"]["paidOut"] and event["args"]["unitId"] in units]
     return sum(int(args["net"]) for args in mine) - sum(int(args["net"]) for args in back)
-
-
-def _plain(event: EventData) -> dict[str, Any]:
-    return {name: to_hex(value) if isinstance(value, bytes) else value for name, value in event["args"].items()}

@@ -215,16 +215,19 @@ class Chain:
             for name in _FEES:
                 if name in transaction:
                     transaction[name] = transaction[name] * fee_percent // 100
-            price = transaction.get("maxFeePerGas", transaction.get("gasPrice", 0))
-            needed, held = transaction["gas"] * price, self._web3.eth.get_balance(self._sender)
-            if held < needed:
-                raise ZooError(
-                    "coin-too-low",  # prose: ok
-                    f"{self._sender} has {format_zen(held)} native tokens; a transaction may cost {format_zen(needed)}",
-                    remedy="Send native tokens of the chain (not ZEN) to this address.",
-                )
+            self._require_native_balance(transaction)
             sent = eth.send_raw_transaction(self._wallet.sign_transaction(transaction))
             receipt = eth.wait_for_transaction_receipt(sent, timeout=_MINING_SECONDS, poll_latency=0.2)
         if receipt["status"] != 1:
             raise ZooError("transaction-reverted", f"{call.fn_name} reverted in {sent.to_0x_hex()}")
         return str(sent.to_0x_hex())
+
+    def _require_native_balance(self, transaction: Mapping[str, Any]) -> None:
+        price = transaction.get("maxFeePerGas", transaction.get("gasPrice", 0))
+        needed, held = transaction["gas"] * price, self._web3.eth.get_balance(self._sender)
+        if held < needed:
+            raise ZooError(
+                "coin-too-low",  # prose: ok
+                f"{self._sender} has {format_zen(held)} native tokens; a transaction may cost {format_zen(needed)}",
+                remedy="Send native tokens of the chain (not ZEN) to this address.",
+            )

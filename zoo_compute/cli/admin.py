@@ -5,7 +5,7 @@ import typer
 from zoo_compute.base.amounts import format_zen
 from zoo_compute.base.errors import Mismatch
 from zoo_compute.cli.session import ApiUrl, open_client
-from zoo_compute.terminal.output import JsonFlag, print_facts, print_json, print_table
+from zoo_compute.terminal.output import JsonFlag, print_facts, print_json, print_records
 
 app = typer.Typer(help="Check a market as its operator.", no_args_is_help=True)
 
@@ -30,8 +30,7 @@ def reconcile(api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
             | {f"stray in {name}": f"{format_zen(int(wei))} ZEN" for name, wei in stray.items()}
         )
         if found["differences"]:
-            columns = ("name", "ledger_wei", "chain_wei")
-            print_table(columns, [[item[column] for column in columns] for item in found["differences"]])
+            print_records(("name", "ledger_wei", "chain_wei"), found["differences"])
     if not found["agrees"]:
         raise Mismatch(
             "ledger-differs",

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from zoo_compute.cli.session import ApiUrl, open_client
-from zoo_compute.terminal.output import JsonFlag, print_facts, print_json, print_note, print_table
+from zoo_compute.terminal.output import JsonFlag, print_facts, print_json, print_note, print_table, zen
 
 app = typer.Typer(help="Show prices, and recompute auction rounds.", no_args_is_help=True)
 Book = Annotated[str, typer.Argument(help="Tier and zone, such as bronze.eu-west.", metavar="BOOK")]
@@ -29,7 +29,7 @@ def books(api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
     columns = ("book", "newest round", "status", "last ZEN per GPU-hour")
     names = ("book", "newest_round", "status")
     print_table(
-        columns, [(*(book[name] for name in names), _zen(book["last_price_wei_per_gpu_hour"])) for book in found]
+        columns, [(*(book[name] for name in names), zen(book["last_price_wei_per_gpu_hour"])) for book in found]
     )
 
 
@@ -50,7 +50,7 @@ def rounds(
         return
     columns = ("number", "status", "rule", "ZEN per GPU-hour", "cleared at")
     rows = [
-        (item["number"], item["status"], item["rule"], _zen(item["price_wei_per_gpu_hour"]), item["cleared_at"])
+        (item["number"], item["status"], item["rule"], zen(item["price_wei_per_gpu_hour"]), item["cleared_at"])
         for item in found["items"]
     ]
     print_table(columns, rows)
@@ -79,7 +79,7 @@ def history(
         (
             point["start"],
             point["rounds"],
-            *(_zen(point[f"{name}_wei"]) for name in ("last", "mean", "low", "high")),
+            *(zen(point[f"{name}_wei"]) for name in ("last", "mean", "low", "high")),
             f"{int(point['volume_us']) / hour_us:.2f}",
             point["bid_nodes"],
             point["ask_nodes"],
@@ -147,7 +147,7 @@ def _show(done: Any, block_hash: str | None) -> None:
             "book": done.published.book,
             "round": done.published.number,
             "rule": done.computed.rule,
-            "price": f"{_zen(done.computed.price)} ZEN per GPU-hour",
+            "price": f"{zen(done.computed.price)} ZEN per GPU-hour",
             "orders": f"{len(done.published.orders.bids)} bids, {len(done.published.orders.asks)} asks",
             "random tie-break": "used" if done.computed.needs_tie_break else "not needed",
             "seed's block": checked,
@@ -162,12 +162,6 @@ def _show(done: Any, block_hash: str | None) -> None:
     print_table(("bid", "nodes", "placed", "replay"), rows)
     for finding in done.findings:
         print_note(f"differs: {finding.where}: expected {finding.expected}, found {finding.found}  [{finding.code}]")
-
-
-def _zen(wei: str | int | None) -> str | None:
-    from zoo_compute.base.amounts import short_zen
-
-    return None if wei is None else short_zen(int(wei))
 
 
 def _utc(at: datetime) -> datetime:

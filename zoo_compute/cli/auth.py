@@ -7,7 +7,7 @@ import typer
 
 from zoo_compute.cli.caps import PerDay, PerJob, Total, caps_body, caps_text
 from zoo_compute.cli.session import ApiUrl, open_client, save_login
-from zoo_compute.terminal.output import JsonFlag, print_facts, print_json, print_table, report_done
+from zoo_compute.terminal.output import JsonFlag, print_facts, print_records, print_result, report_done
 
 app = typer.Typer(help="Sign in, and manage API keys.", no_args_is_help=True)
 
@@ -44,7 +44,8 @@ def create_key(
     caps = caps_body(per_job, per_day, total)
     body = {"name": name, "expires_in_days": days} | ({"scopes": scope} if scope else {})
     with open_client(api_url) as client:
-        _show_key(client.connection.post("/v1/me/keys", body | ({"spending": caps} if caps else {})), as_json)
+        key = client.connection.post("/v1/me/keys", body | ({"spending": caps} if caps else {}))
+    print_result(key, _show_key, as_json=as_json)
 
 
 @app.command()
@@ -56,22 +57,15 @@ def rotate_key(
 ) -> None:
     """Replace a key's secret, and show the new one once."""
     with open_client(api_url) as client:
-        path = f"/v1/me/keys/{key_id}/rotate"
-        _show_key(client.connection.post(path, {"overlap_hours": overlap_hours}), as_json)
+        key = client.connection.post(f"/v1/me/keys/{key_id}/rotate", {"overlap_hours": overlap_hours})
+    print_result(key, _show_key, as_json=as_json)
 
 
 @app.command()
 def keys(api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
     """List your API keys."""
     with open_client(api_url) as client:
-        found = client.connection.get("/v1/me/keys")
-    if as_json:
-        print_json(found)
-    else:
-        names = ("id", "name", "prefix", "scopes", "spending", "expires_at")
-        formats = {"scopes": " ".join, "spending": caps_text}
-        rows = [[formats[name](key[name]) if name in formats else key[name] for name in names] for key in found]
-        print_table(("id", "name", "prefix", "scopes", "caps (ZEN)", "expires_at"), rows)
+        print_result(client.connection.get("/v1/me/keys"), _show_keys, as_json=as_json)
 
 
 @app.command()
@@ -82,9 +76,14 @@ def revoke(key_id: int, api_url: ApiUrl = None, as_json: JsonFlag = False) -> No
     report_done(f"key {key_id} is revoked", {"id": key_id, "revoked": True}, as_json=as_json)
 
 
-def _show_key(key: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print_json(key)
-    else:
-        shown = {name: key[name] for name in ("id", "name", "key", "expires_at")}
-        print_facts(shown | {"scopes": " ".join(key["scopes"]), "caps (ZEN)": caps_text(key["spending"])})
+def _show_key(key: dict[str, Any]) -> None:
+    print_facts({name: key[name] for name in ("id", "name", "key", "expires_at")} | _permissions(key))
+
+
+def _show_keys(keys: list[dict[str, Any]]) -> None:
+    names = ("id", "name", "prefix", "scopes", "caps (ZEN)", "expires_at")
+    print_records(names, [key | _permissions(key) for key in keys])
+
+
+def _permissions(key: dict[str, Any]) -> dict[str, str]:
+    return {"scopes": " ".join(key["scopes"]), "caps (ZEN)": caps_text(key["spending"])}

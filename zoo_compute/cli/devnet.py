@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from zoo_compute.devnet.state import DEFAULT_DIRECTORY
-from zoo_compute.terminal.output import JsonFlag, print_facts, print_json, print_note, report_done
+from zoo_compute.terminal.output import JsonFlag, print_facts, print_note, print_result, report_done
 
 app = typer.Typer(help="Run a whole market on this machine: engines, contracts, nodes.", no_args_is_help=True)
 Attack = Literal["fabricate", "skip-step", "half-batch", "bf16", "edited-data", "stale", "copy", "withhold", "refuse"]
@@ -51,7 +51,7 @@ def up(
         print_note("interrupted; stopping what was started ...")
         control.down(state)
         raise
-    _show(info, as_json)
+    print_result(info, _show, as_json=as_json)
     if detach:
         return
     stop = threading.Event()
@@ -69,7 +69,7 @@ def info(directory: Directory = DEFAULT_DIRECTORY, as_json: JsonFlag = False) ->
     from zoo_compute.devnet import control
     from zoo_compute.devnet.state import StateDirectory
 
-    _show(control.info(StateDirectory(directory)), as_json)
+    print_result(control.info(StateDirectory(directory)), _show, as_json=as_json)
 
 
 @app.command()
@@ -92,10 +92,7 @@ def reset(directory: Directory = DEFAULT_DIRECTORY, as_json: JsonFlag = False) -
     report_done(f"{directory} is removed", {"directory": str(directory), "removed": True}, as_json=as_json)
 
 
-def _show(info: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print_json(info)
-        return
+def _show(info: dict[str, Any]) -> None:
     names = ("api_url", "rpc_url", "ipfs_url", "chain_id", "database_url", "redis_url", "state_directory")
     facts: dict[str, object] = {name: info[name] for name in names}
     facts |= {f"contract {name}": address for name, address in info["contracts"].items()}

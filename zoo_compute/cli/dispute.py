@@ -11,7 +11,7 @@ import typer
 from zoo_compute.base.amounts import format_zen
 from zoo_compute.base.errors import ConfigError, ZooError
 from zoo_compute.cli.session import ApiUrl, open_client
-from zoo_compute.cli.verify import Profile, describe_attempt, replay_unit
+from zoo_compute.cli.verify import Profile, Unit, describe_attempt, replay_unit
 from zoo_compute.terminal.confirmation import Yes, confirm
 from zoo_compute.terminal.output import JsonFlag, print_facts, print_json, print_note, print_result, print_table
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from zoo_compute.client.client import Client
 
 app = typer.Typer(help="Dispute a work unit on chain, with a bond.", no_args_is_help=True)
-Unit = Annotated[str, typer.Argument(help="JOB:ROUND:SLOT, such as 0x12…:3:0.", metavar="ID")]
 _TURNS = {
     "trace": "the provider must reveal its trace",
     "step": "the challenger must select the first wrong segment",

@@ -1,5 +1,6 @@
 """``zoo-compute job``: submit and follow jobs, verify receipts, use models."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -7,7 +8,17 @@ import typer
 
 from zoo_compute.cli.session import ApiUrl, open_client
 from zoo_compute.terminal.confirmation import Yes
-from zoo_compute.terminal.output import JsonFlag, in_zen, print_facts, print_json, print_note, print_table, short_id
+from zoo_compute.terminal.output import (
+    JsonFlag,
+    in_zen,
+    print_facts,
+    print_json,
+    print_note,
+    print_records,
+    print_result,
+    print_table,
+    short_id,
+)
 
 if TYPE_CHECKING:
     from zoo_compute.base.models import JobState
@@ -41,10 +52,7 @@ def quote(
 
     with open_client(api_url) as client:
         found = client.quote(_spec(file, budget, max_price, wait))
-    if as_json:
-        print_json(found.model_dump(mode="json"))
-        return
-    print_quote(found)
+    print_result(found, print_quote, as_json=as_json)
 
 
 @app.command()
@@ -68,7 +76,7 @@ def submit(
             print_note(f"submitted {job.id}")
             _watch(client, job.id, as_json)
         elif as_json:
-            print_json(job.state().model_dump(mode="json"))
+            print_json(job.state())
         else:
             print(job.id)
 
@@ -79,7 +87,7 @@ def list_jobs(api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
     with open_client(api_url) as client:
         found = list(client.jobs())
     if as_json:
-        print_json([state.model_dump(mode="json") for state in found])
+        print_json(found)
         return
     columns = ("id", "name", "status", "reason", "tier", "round", "loss", "created")
     rows = [
@@ -111,11 +119,7 @@ def why(job_id: JobId = None, api_url: ApiUrl = None, as_json: JsonFlag = False)
     from zoo_compute.terminal.match_diagnostics import print_diagnostics
 
     with open_client(api_url) as client:
-        found = client.find_job(job_id).why()
-    if as_json:
-        print_json(found)
-    else:
-        print_diagnostics(found)
+        print_result(client.find_job(job_id).why(), print_diagnostics, as_json=as_json)
 
 
 @app.command()
@@ -204,11 +208,8 @@ def metrics(job_id: JobId = None, api_url: ApiUrl = None, as_json: JsonFlag = Fa
     """Show losses, units and times, by round."""
     with open_client(api_url) as client:
         rounds = client.find_job(job_id).metrics()
-    if as_json:
-        print_json(rounds)
-        return
     columns = ["round", "validation_loss", "train_loss", "units_included", "units_excluded", "units_lost", "seconds"]
-    print_table(columns, [[point[column] for column in columns] for point in rounds])
+    print_result(rounds, partial(print_records, columns), as_json=as_json)
 
 
 @app.command()
@@ -217,11 +218,7 @@ def efficiency(job_id: JobId = None, api_url: ApiUrl = None, as_json: JsonFlag =
     from zoo_compute.terminal.efficiency import print_efficiency
 
     with open_client(api_url) as client:
-        found = client.find_job(job_id).efficiency()
-    if as_json:
-        print_json(found)
-    else:
-        print_efficiency(found)
+        print_result(client.find_job(job_id).efficiency(), print_efficiency, as_json=as_json)
 
 
 @app.command()
@@ -236,10 +233,7 @@ def receipt(
 
     with open_client(api_url) as client:
         found = client.find_job(job_id).receipt()
-        if as_json:
-            print_json(found)
-        else:
-            print_receipt(found)
+        print_result(found, print_receipt, as_json=as_json)
         if verify:
             check_receipt(client, found)
             print_note("verified: the receipt agrees with chain and storage")
@@ -299,14 +293,14 @@ def _changes(budget: str | None, max_price: str | None) -> dict[str, Any]:
 
 def _show(state: "JobState", as_json: bool) -> None:
     if as_json:
-        print_json(state.model_dump(mode="json"))
+        print_json(state)
         return
     facts = in_zen(state.model_dump(exclude={"progress", "spec", "unit_weight_us"}))
     print_facts(facts | {"rounds done": state.progress.round, "validation_loss": state.progress.validation_loss})
 
 
 def _watch(client: "Client", job_id: str | None, as_json: bool) -> None:
-    from zoo_compute.base.errors import JobUnsuccessful
+    from zoo_compute.client.job import require_model
     from zoo_compute.terminal.watch import follow
 
     job = client.find_job(job_id)
@@ -315,7 +309,5 @@ def _watch(client: "Client", job_id: str | None, as_json: bool) -> None:
     except KeyboardInterrupt:
         print_note(f"the job continues: zoo-compute job watch {job.id}, or end it: zoo-compute job cancel {job.id}")
         raise
-    if not state.is_successful:
-        reason = state.reason or state.status
-        raise JobUnsuccessful(reason, f"job {state.id} ended as {state.status}: {reason}")
+    require_model(state)
     print_note(f"settled; final validation loss {state.final_loss}, initially {state.initial_loss}")

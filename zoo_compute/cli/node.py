@@ -272,7 +272,7 @@ def omissions(
     A running node claims by itself.
     """
     from zoo_compute.chain.omissions import OmissionChain
-    from zoo_compute.node.disk.state_directory import acknowledgements_in
+    from zoo_compute.node.disk.state_directory import ACKNOWLEDGEMENTS
     from zoo_compute.node.disputes.omissions import Omissions
     from zoo_compute.node.work.acknowledgements import Journal
 
@@ -280,7 +280,7 @@ def omissions(
     with open_client(api_url) as client:
         wallet, network = client.signing_wallet("this command"), client.network()
         watched = Omissions(
-            Journal(acknowledgements_in(state_dir)),
+            Journal(state_dir / ACKNOWLEDGEMENTS),
             client.connection,
             lambda: OmissionChain(network.rpc_url, network.contracts, wallet),
         )
@@ -334,7 +334,7 @@ def disputes(
     A running node answers by itself, which costs native tokens.
     """
     from zoo_compute.chain.disputes import DisputeChain
-    from zoo_compute.node.disk.state_directory import disputes_in, traces_in
+    from zoo_compute.node.disk.state_directory import DISPUTES, TRACES
     from zoo_compute.node.disk.traces import Traces
     from zoo_compute.node.disputes.defence import Disputes, describe
 
@@ -343,7 +343,7 @@ def disputes(
     with open_client(api_url) as client:
         wallet, network = client.signing_wallet("this command"), client.network()
     chain = DisputeChain(network.rpc_url, network.contracts, wallet, network.start_block)
-    watched = Disputes(disputes_in(state_dir), Traces(traces_in(state_dir)), lambda: chain)
+    watched = Disputes(state_dir / DISPUTES, Traces(state_dir / TRACES), lambda: chain)
     if answer:
         watched.watch()
     found = watched.look()
@@ -363,11 +363,11 @@ def verdicts(state_dir: StateDir, as_json: JsonFlag = False) -> None:
     """Show the verdicts that your verifier signed; with --json, for `dispute submit --file`."""
     from dataclasses import asdict
 
-    from zoo_compute.node.disk.state_directory import verdicts_in
+    from zoo_compute.node.disk.state_directory import VERDICTS
     from zoo_compute.node.disputes.referee import Verdicts
 
     _require_directory(state_dir)
-    found = Verdicts(verdicts_in(state_dir)).all()
+    found = Verdicts(state_dir / VERDICTS).all()
     if as_json:
         print_json([asdict(verdict) for verdict in found])
         return

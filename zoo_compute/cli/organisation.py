@@ -6,7 +6,7 @@ import typer
 
 from zoo_compute.cli.caps import PerDay, PerJob, Total, caps_body, caps_text
 from zoo_compute.cli.session import ApiUrl, open_client
-from zoo_compute.terminal.output import JsonFlag, print_facts, print_json, print_table, report_done
+from zoo_compute.terminal.output import JsonFlag, print_facts, print_result, print_table, report_done
 
 app = typer.Typer(help="Share spending caps with others.", no_args_is_help=True)
 OrganisationId = Annotated[int, typer.Argument(help="Id from `org list`.")]
@@ -26,26 +26,21 @@ def create(
     """Create an organisation that you own."""
     body = {"name": name, "spending": caps_body(per_job, per_day, total)}
     with open_client(api_url) as client:
-        _show(client.connection.post("/v1/organisations", body), as_json)
+        print_result(client.connection.post("/v1/organisations", body), _show, as_json=as_json)
 
 
 @app.command("list")
 def list_organisations(api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
     """List your organisations."""
     with open_client(api_url) as client:
-        found = client.connection.get("/v1/organisations")
-    if as_json:
-        print_json(found)
-    else:
-        rows = [[row["id"], row["name"], len(row["members"]), caps_text(row["spending"])] for row in found]
-        print_table(("id", "name", "members", "caps (ZEN)"), rows)
+        print_result(client.connection.get("/v1/organisations"), _show_all, as_json=as_json)
 
 
 @app.command()
 def show(organisation: OrganisationId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
     """Show an organisation: caps, their use, members."""
     with open_client(api_url) as client:
-        _show(client.connection.get(f"/v1/organisations/{organisation}"), as_json)
+        print_result(client.connection.get(f"/v1/organisations/{organisation}"), _show, as_json=as_json)
 
 
 @app.command("set")
@@ -63,7 +58,7 @@ def change(
     body = {key: value for key, value in {"name": name, "spending": caps or None}.items() if value is not None}
     with open_client(api_url) as client:
         changed = client.connection.call("PATCH", f"/v1/organisations/{organisation}", repeatable=True, json=body)
-    _show(changed, as_json)
+    print_result(changed, _show, as_json=as_json)
 
 
 @app.command()
@@ -96,10 +91,12 @@ def remove(organisation: OrganisationId, address: Address, api_url: ApiUrl = Non
     report_done(f"{address} is removed from organisation {organisation}", facts, as_json=as_json)
 
 
-def _show(found: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print_json(found)
-        return
+def _show_all(found: list[dict[str, Any]]) -> None:
+    rows = [[row["id"], row["name"], len(row["members"]), caps_text(row["spending"])] for row in found]
+    print_table(("id", "name", "members", "caps (ZEN)"), rows)
+
+
+def _show(found: dict[str, Any]) -> None:
     print_facts({"id": found["id"], "name": found["name"], "caps (ZEN)": caps_text(found["spending"])})
     rows = [[row["address"], row["role"], caps_text(row["spending"])] for row in found["members"]]
     print_table(("member", "role", "caps (ZEN)"), rows)

@@ -4,6 +4,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -155,7 +156,7 @@ def report_unit(found: "UnitCheck", *, as_json: bool) -> None:
         Mismatch: the market's decision on an attempt contradicts the replay.
     """
     if as_json:
-        print_json(found.to_dict())
+        print_json(asdict(found))
     else:
         print_facts({"environment class": found.environment_class})
         for attempt in found.attempts:

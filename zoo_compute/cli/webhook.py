@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from zoo_compute.cli.session import ApiUrl, open_client
-from zoo_compute.terminal.output import JsonFlag, print_facts, print_json, print_table, report_done
+from zoo_compute.terminal.output import JsonFlag, print_facts, print_records, print_result, print_table, report_done
 
 app = typer.Typer(help="Send the events of your jobs to a URL.", no_args_is_help=True)
 WebhookId = Annotated[int, typer.Argument(help="Id from `webhook list`.")]
@@ -27,19 +27,14 @@ def create(
     """Send the events of your jobs to a URL, signed by Standard Webhooks. Shows the secret once."""
     body = {"url": url} | ({"events": event} if event else {})
     with open_client(api_url) as client:
-        _show(client.connection.post("/v1/webhooks", body), as_json)
+        print_result(client.connection.post("/v1/webhooks", body), _show, as_json=as_json)
 
 
 @app.command("list")
 def list_webhooks(api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
     """List your webhooks."""
     with open_client(api_url) as client:
-        found = client.connection.get("/v1/webhooks")
-    if as_json:
-        print_json(found)
-    else:
-        rows = [[row["id"], row["url"], " ".join(row["events"]), "on" if row["enabled"] else "off"] for row in found]
-        print_table(("id", "url", "events", "state"), rows)
+        print_result(client.connection.get("/v1/webhooks"), _show_all, as_json=as_json)
 
 
 @app.command()
@@ -73,7 +68,7 @@ def rotate(
     """Create a new secret, and show it once."""
     with open_client(api_url) as client:
         path = f"/v1/webhooks/{webhook}/rotate-secret"
-        _show(client.connection.post(path, {"overlap_hours": overlap_hours}), as_json)
+        print_result(client.connection.post(path, {"overlap_hours": overlap_hours}), _show, as_json=as_json)
 
 
 @app.command()
@@ -86,11 +81,8 @@ def deliveries(
     """List deliveries and their results, newest first."""
     with open_client(api_url) as client:
         found = client.connection.get(f"/v1/webhooks/{webhook}/deliveries", {"after": after} if after else None)
-    if as_json:
-        print_json(found)
-        return
     columns = ("id", "event_id", "status", "attempts", "response_status", "error", "created_at")
-    print_table(columns, [[row[column] for column in columns] for row in found["items"]])
+    print_result(found, lambda page: print_records(columns, page["items"]), as_json=as_json)
 
 
 @app.command()
@@ -106,8 +98,10 @@ def replay(
     report_done(f"delivery {delivery} is sent again", {"id": delivery, "replayed": True}, as_json=as_json)
 
 
-def _show(found: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print_json(found)
-    else:
-        print_facts({name: found[name] for name in ("id", "url", "secret")} | {"events": " ".join(found["events"])})
+def _show(found: dict[str, Any]) -> None:
+    print_facts({name: found[name] for name in ("id", "url", "secret")} | {"events": " ".join(found["events"])})
+
+
+def _show_all(found: list[dict[str, Any]]) -> None:
+    rows = [[row["id"], row["url"], " ".join(row["events"]), "on" if row["enabled"] else "off"] for row in found]
+    print_table(("id", "url", "events", "state"), rows)

@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from decimal import Decimal
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from training_gym.data.dataset import DatasetManifest, describe_split
@@ -35,11 +34,9 @@ from zoo_compute.base.models import (
     Rewards,
 )
 from zoo_compute.chain.wallet import Wallet
-from zoo_compute.client import jobspec, orders, rewards
-from zoo_compute.client.earnings import claim_pay, list_claims
+from zoo_compute.client import earnings, jobspec, orders
 from zoo_compute.client.http import Connection
-from zoo_compute.client.job import Job
-from zoo_compute.client.job_source import Approve
+from zoo_compute.client.job import Approve, Job
 from zoo_compute.client.jobspec import JobSpec, LocalDataset
 from zoo_compute.content.blockstore import BlockNotFound
 from zoo_compute.content.gateway import GatewayClient, GatewayUnavailable
@@ -85,9 +82,7 @@ class Client:
     def __enter__(self) -> "Client":
         return self
 
-    def __exit__(
-        self, _type: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -102,16 +97,7 @@ class Client:
 
     def providers(self) -> Iterator[Provider]:
         """Yield all providers and verifiers, by address."""
-        yield from map(Provider.model_validate, self._pages("/v1/providers", "items", "next_after"))
-
-    def _pages(self, path: str, items: str, cursor: str) -> Iterator[Any]:
-        after: str | None = None
-        while True:
-            page = self.connection.get(path, {"after": after} if after else None)
-            yield from page[items]
-            after = page[cursor]
-            if after is None:
-                return
+        yield from map(Provider.model_validate, self.connection.pages("/v1/providers", "items", "next_after"))
 
     def upload(self, content: bytes | Path) -> str:
         """Store content and return its CID, which is recomputed here.
@@ -230,7 +216,7 @@ class Client:
 
     def jobs(self) -> Iterator[JobState]:
         """Yield the account's jobs, newest first."""
-        yield from map(JobState.model_validate, self._pages("/v1/jobs", "jobs", "next"))
+        yield from map(JobState.model_validate, self.connection.pages("/v1/jobs", "jobs", "next"))
 
     def signing_wallet(self, purpose: str) -> Wallet:
         """Return the wallet. Raises ConfigError if there is none; ``purpose`` starts its message."""
@@ -242,7 +228,7 @@ class Client:
 
     def claims(self, *, claimed: bool = False) -> list[Claim]:
         """Return the account's unclaimed (or ``claimed``) pay as a provider."""
-        return list_claims(self.connection, claimed=claimed)
+        return earnings.list_claims(self.connection, claimed=claimed)
 
     def claim_earnings(self, to: str | None = None) -> tuple[list[Claim], str | None]:
         """Claim all claimable pay; return claims and transaction's hash (None: no claim).
@@ -254,11 +240,11 @@ class Client:
             ConfigError: there is no wallet.
             ZooError: the contract refuses the claim.
         """
-        return claim_pay(self.claims(), self.network(), self.signing_wallet("claiming"), to)
+        return earnings.claim_pay(self.claims(), self.network(), self.signing_wallet("claiming"), to)
 
     def rewards(self) -> Rewards:
         """Return the account's rewards for uptime, bandwidth and verification."""
-        return rewards.list_rewards(self.connection)
+        return earnings.list_rewards(self.connection)
 
     def claim_rewards(self, to: str | None = None) -> tuple[RewardProof | None, str | None]:
         """Claim all claimable rewards; return proof and transaction's hash (None: no claim).
@@ -267,7 +253,7 @@ class Client:
             ConfigError, ZooError: as for :meth:`claim_earnings`.
             Mismatch: the market's proof is wrong.
         """
-        return rewards.claim_rewards(self.rewards(), self.network(), self.signing_wallet("claiming"), to)
+        return earnings.claim_rewards(self.rewards(), self.network(), self.signing_wallet("claiming"), to)
 
     def open_work(self) -> OpenWork:
         """Return the work of the account's node that is not over."""

@@ -22,6 +22,7 @@ _NO_KEY = (
     "Set ZOO_PRIVATE_KEY or ZOO_KEYSTORE to sign in with a wallet, or ZOO_API_KEY to a valid key, or run: "
     "zoo-compute auth login"
 )
+_SILENCE_SECONDS = 30.0  # without any byte, before an attempt fails
 _NO_MARKET = "Check the address: no market answers there, but a proxy or another service."
 UNKNOWN_ANSWER = "Update zoo-compute, and check the address: another service may answer there."
 
@@ -44,7 +45,6 @@ class Connection:
         wallet: signs in.
         api_key: sent instead of a session.
         retry_seconds: time after the first failure in which a repeatable call is retried.
-        timeout: seconds without any byte before an attempt fails.
         link: measures and limits all traffic; None: neither.
 
     Raises:
@@ -58,7 +58,6 @@ class Connection:
         wallet: Wallet | None = None,
         api_key: str | None = None,
         retry_seconds: float = 20.0,
-        timeout: float = 30.0,
         link: Link | None = None,
     ) -> None:
         self.api_url = _checked(api_url).rstrip("/")
@@ -69,7 +68,7 @@ class Connection:
         self._sign_in_lock = threading.Lock()
         self._stopping = threading.Event()
         hooks = link.hooks() if link else {}
-        self._http = httpx.Client(base_url=self.api_url, timeout=timeout, event_hooks=hooks)
+        self._http = httpx.Client(base_url=self.api_url, timeout=_SILENCE_SECONDS, event_hooks=hooks)
 
     def close(self) -> None:
         """Close all connections."""
@@ -90,6 +89,16 @@ class Connection:
     def post(self, path: str, body: Any = None, *, repeatable: bool = False) -> Any:
         """Return the JSON answer to a write. Raises as :meth:`call`."""
         return self.call("POST", path, repeatable=repeatable, json=body)
+
+    def pages(self, path: str, items: str, cursor: str, params: Mapping[str, Any] | None = None) -> Iterator[Any]:
+        """Yield the ``items`` of all pages; ``cursor`` names the next one. Raises as :meth:`call`."""
+        after = None
+        while True:
+            page = self.get(path, {**(params or {}), **({} if after is None else {"after": str(after)})})
+            yield from page[items]
+            after = page[cursor]
+            if after is None:
+                return
 
     def call(
         self, method: str, path: str, *, repeatable: bool, retry_seconds: float | None = None, **request: Any

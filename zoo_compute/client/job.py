@@ -3,19 +3,37 @@
 import json
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from zoo_compute.base.errors import ConfigError, JobUnsuccessful, Unreachable, ZooError
-from zoo_compute.base.models import Checkpoint, Event, JobState
-from zoo_compute.client.http import NoAnswer
-from zoo_compute.client.job_source import Approve, JobSource
+from zoo_compute.base.models import Checkpoint, Event, JobState, Quote
+from zoo_compute.client.http import Connection, NoAnswer
 
 log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.5
 _RECONNECT_SECONDS = 1.0
+Approve = Callable[[Quote, int], None]
+"""Consent to a quote and a budget in wei; refuses by an exception."""
+
+
+class JobSource(Protocol):
+    """Access to one market and its storage. :class:`zoo_compute.Client` implements it."""
+
+    @property
+    def connection(self) -> Connection:
+        """The connection to the market's API."""
+
+    def submit_proposed(self, job_id: str, what: str, changes: dict[str, Any], approve: Approve | None = None) -> str:
+        """Sign and submit a proposed ``what`` (``clone`` or ``extend``); return its id."""
+
+    def fetch(self, cid: str, *, max_bytes: int) -> bytes:
+        """Return a file from storage, every block checked against its CID."""
+
+    def download(self, cid: str, path: Path) -> int:
+        """Write a file from storage to ``path`` and return its size in bytes."""
 
 
 class Job:
@@ -50,10 +68,7 @@ class Job:
             if deadline is not None and time.monotonic() >= deadline:
                 raise TimeoutError(f"job {self.id} is {state.status} after {timeout} s")
             time.sleep(_POLL_SECONDS)
-        if not state.is_successful:
-            reason = state.reason or state.status
-            raise JobUnsuccessful(reason, f"job {self.id} ended as {state.status}: {reason}")
-        return state
+        return require_model(state)
 
     def events(self, after: int = 0) -> Iterator[Event]:
         """Yield all events in order until the job is over.
@@ -187,6 +202,14 @@ class Job:
             remedy = "It has ended without one." if state.is_over else f"Wait for it: zoo-compute job watch {self.id}"
             raise ZooError("no-model-yet", f"job {self.id} is {state.status} and has no final model", remedy=remedy)
         return state.final_model_cid
+
+
+def require_model(state: JobState) -> JobState:
+    """Return the state of a job that ended with a model. Raises JobUnsuccessful: it did not."""
+    if not state.is_successful:
+        reason = state.reason or state.status
+        raise JobUnsuccessful(reason, f"job {state.id} ended as {state.status}: {reason}")
+    return state
 
 
 def parse_events(lines: Iterable[str]) -> Iterator[Event]:

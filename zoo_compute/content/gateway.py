@@ -13,7 +13,6 @@ import os
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO
 
 import httpx
@@ -37,6 +36,10 @@ class GatewayUnavailable(Exception):
     """No gateway gave a usable answer; a later attempt can succeed."""
 
     code = "gateway_unavailable"
+
+
+UNAVAILABLE = (BlockNotFound, ContentError, GatewayUnavailable)
+"""Errors of content that is missing, damaged or not served now."""
 
 
 class GatewayClient:
@@ -68,17 +71,7 @@ class GatewayClient:
         if not gateways:
             raise ValueError("give at least one gateway URL")
         for gateway in gateways:
-            try:
-                url = httpx.URL(gateway)
-                is_url = url.scheme in ("http", "https") and bool(url.host) and (url.port or 0) < 1 << 16
-            except httpx.InvalidURL:
-                is_url = False
-            if not is_url:
-                raise ConfigError(
-                    "gateway-malformed",
-                    f"gateway is {gateway!r}; expected an http:// or https:// URL",
-                    remedy="Give a URL like https://ipfs.example.com or http://127.0.0.1:8080.",
-                )
+            _require_url(gateway)
         self._peers = Peers(gateways)
         self._store = store
         self._attempts = attempts
@@ -90,9 +83,7 @@ class GatewayClient:
     def __enter__(self) -> "GatewayClient":
         return self
 
-    def __exit__(
-        self, _type: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -344,6 +335,20 @@ class _Archive:
 
     def close(self) -> None:
         self._blocks.close()
+
+
+def _require_url(gateway: str) -> None:
+    try:
+        url = httpx.URL(gateway)
+        is_url = url.scheme in ("http", "https") and bool(url.host) and (url.port or 0) < 1 << 16
+    except httpx.InvalidURL:
+        is_url = False
+    if not is_url:
+        raise ConfigError(
+            "gateway-malformed",
+            f"gateway is {gateway!r}; expected an http:// or https:// URL",
+            remedy="Give a URL like https://ipfs.example.com or http://127.0.0.1:8080.",
+        )
 
 
 @contextlib.contextmanager

@@ -9,7 +9,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from types import TracebackType
 
 from zoo_compute.content.peers import FAILURES, Code, Peers
 from zoo_protocol.content.cid import Cid
@@ -76,9 +75,7 @@ class Transfer:
                 threading.Thread(target=self._serve, args=(gateway,), name=name, daemon=True).start()
         return self
 
-    def __exit__(
-        self, _type: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._changed:
             self._over = True
             self._changed.notify_all()

@@ -14,10 +14,10 @@ from typing import Any
 
 from zoo_compute.audit.receipt import DISPUTE
 from zoo_compute.base.amounts import ZEN, format_zen
-from zoo_compute.base.errors import DevnetError, JobUnsuccessful, Mismatch
+from zoo_compute.base.errors import DevnetError, Mismatch
 from zoo_compute.chain.settlements import ChainReader
 from zoo_compute.client.client import Client
-from zoo_compute.client.job import Job
+from zoo_compute.client.job import Job, require_model
 from zoo_compute.client.jobspec import JobSpec
 from zoo_compute.demo import dispute_report, training
 from zoo_compute.demo import incidents as demo_incidents
@@ -229,10 +229,7 @@ def _train(client: Client, incidents: Incidents) -> Job:
     spec = job_spec(client.upload_dataset(*topics_dataset()))
     job = client.submit(spec)
     print_note(f"job {job.id}")
-    final = follow(job, as_json=False, also=incidents.process)
-    if not final.is_successful:
-        reason = final.reason or final.status
-        raise JobUnsuccessful(reason, f"the job ended as {final.status}: {reason}")
+    require_model(follow(job, as_json=False, also=incidents.process))
     return job
 
 

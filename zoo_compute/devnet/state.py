@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from zoo_compute.base.errors import DevnetError
 from zoo_compute.devnet.processes import Identity
@@ -116,18 +117,7 @@ class StateDirectory:
                 f"{self.path('state.json')} is not JSON: {error}",
                 remedy="Run: zoo-compute devnet reset",
             ) from error
-        supervisor = document.pop("supervisor")
-        return State(
-            **{
-                **document,
-                "options": Options(**document["options"]),
-                "parts": {
-                    name: Started(**{**part, "identity": Identity(**part["identity"])})
-                    for name, part in document["parts"].items()
-                },
-                "supervisor": Identity(**supervisor) if supervisor else None,
-            }
-        )
+        return _from_document(document)
 
     def save(self, state: State) -> None:
         """Replace the state atomically."""
@@ -148,3 +138,18 @@ class StateDirectory:
                 yield False
             else:
                 yield True
+
+
+def _from_document(document: dict[str, Any]) -> State:
+    supervisor = document.pop("supervisor")
+    return State(
+        **{
+            **document,
+            "options": Options(**document["options"]),
+            "parts": {
+                name: Started(**{**part, "identity": Identity(**part["identity"])})
+                for name, part in document["parts"].items()
+            },
+            "supervisor": Identity(**supervisor) if supervisor else None,
+        }
+    )

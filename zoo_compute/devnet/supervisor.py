@@ -49,25 +49,28 @@ class Supervisor:
         """
         self._set_phase("starting")
         try:
-            while not self._stopping.wait(_STEP_SECONDS):
-                ready = {runner.part.name for runner in self._runners if runner.status is Status.READY}
-                changed = [runner for runner in self._runners if runner.step(ready)]
-                if changed:
-                    self._record(changed)
-                if self.state.phase == "ready":
-                    continue
-                if all(runner.status is Status.READY or runner.part.joins_later for runner in self._runners):
-                    self.state.start_seconds = round(time.monotonic() - self._began, 1)
-                    self._set_phase("ready")
-                    on_ready(self.state)
-                else:
-                    self._check_start()
+            self._loop(on_ready)
         except DevnetError as error:
             self._shut_down()
             self._set_phase("failed", failure=str(error))
             raise
         self._shut_down()
         self._set_phase("stopped")
+
+    def _loop(self, on_ready: Callable[[State], None]) -> None:
+        while not self._stopping.wait(_STEP_SECONDS):
+            ready = {runner.part.name for runner in self._runners if runner.status is Status.READY}
+            changed = [runner for runner in self._runners if runner.step(ready)]
+            if changed:
+                self._record(changed)
+            if self.state.phase == "ready":
+                continue
+            if all(runner.status is Status.READY or runner.part.joins_later for runner in self._runners):
+                self.state.start_seconds = round(time.monotonic() - self._began, 1)
+                self._set_phase("ready")
+                on_ready(self.state)
+            else:
+                self._check_start()
 
     def _record(self, changed: Iterable[PartRunner]) -> None:
         for runner in changed:

@@ -24,8 +24,7 @@ from zoo_compute.base.errors import ApiError, Unreachable, ZooError
 from zoo_compute.base.link import Link
 from zoo_compute.chain.wallet import Wallet
 from zoo_compute.client.http import Connection
-from zoo_compute.content.blockstore import BlockNotFound
-from zoo_compute.content.gateway import GatewayUnavailable
+from zoo_compute.content.gateway import UNAVAILABLE
 from zoo_compute.node.background_services import BackgroundServices, NodeComponents
 from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.disk.workspace import Workspace
@@ -39,7 +38,6 @@ from zoo_compute.node.work.held_lease import HeldLease, LeaseLost
 from zoo_compute.node.work.inputs import SlotStateMissing
 from zoo_compute.node.work.states import StateUnavailable
 from zoo_compute.node.work.worker import LinkTooSlow, Worker
-from zoo_protocol.content.cid import ContentError
 from zoo_protocol.messages import Domain
 
 log = logging.getLogger(__name__)
@@ -57,9 +55,7 @@ _GIB = 1 << 30
 _TASK_ERRORS = (
     ExecutorError,
     GymError,
-    ContentError,
-    BlockNotFound,
-    GatewayUnavailable,
+    *UNAVAILABLE,
     NotAcknowledged,
     SlotStateMissing,
     LinkTooSlow,

@@ -14,13 +14,14 @@ from typing import Any
 from zoo_compute.base.link import Link
 from zoo_compute.base.models import Network
 from zoo_compute.chain.disputes import DisputeChain
-from zoo_compute.chain.jobs import JobChain
 from zoo_compute.chain.omissions import OmissionChain
 from zoo_compute.chain.referees import RefereeChain
 from zoo_compute.chain.settlements import ChainReader
 from zoo_compute.chain.wallet import Wallet
 from zoo_compute.client.http import Connection
 from zoo_compute.content.gateway import GatewayClient
+from zoo_compute.node.attestation.gpu_statements import GpuSource
+from zoo_compute.node.attestation.quotes import AttestationRenewal, QuoteSource, collateral_from
 from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.disk.corruption import read_json
 from zoo_compute.node.disk.durable_files import write_json
@@ -32,16 +33,11 @@ from zoo_compute.node.disputes.disclosure import Disclosure
 from zoo_compute.node.disputes.omissions import Omissions
 from zoo_compute.node.disputes.referee import Referee, Sources, Verdicts
 from zoo_compute.node.disputes.segment_verdict import ReplayContext
+from zoo_compute.node.execution import hardware
 from zoo_compute.node.execution.executor import Executor
 from zoo_compute.node.market.calls import Market
 from zoo_compute.node.payouts import Payouts
-from zoo_compute.node.periodic_tasks import (
-    ErrorThrottle,
-    PeriodicTask,
-    attestation_renewal,
-    node_tasks,
-    run_periodic_task,
-)
+from zoo_compute.node.periodic_tasks import ErrorThrottle, PeriodicTask, run_periodic_task
 from zoo_compute.node.work.acknowledgements import Journal
 from zoo_compute.node.work.worker import TASK_TIMEOUT_SECONDS
 
@@ -150,23 +146,27 @@ class BackgroundServices:
         self._duties_due.clear()
 
     def _periodic_tasks(self, network: Network) -> Mapping[str, PeriodicTask]:
-        """Return tasks that can block for minutes; heartbeats do not wait for them."""
+        """Return tasks that can block for minutes, the most urgent first."""
         parts, config = self._parts, self._parts.config
-        is_provider = config.role == "provider"
-        disputes = self.disputes = self._disputes(network) if is_provider else None
-        claim = parts.omission_chain(network)
-        return node_tasks(
-            Payouts(config, parts.connection, network, parts.wallet),
+        tasks: dict[str, PeriodicTask] = {}
+        if config.role == "provider":
+            self.disputes = self._disputes(network)
+            claim = parts.omission_chain(network)
+            omissions = Omissions(parts.journal, parts.connection, claim, config.claim_seconds)
+            tasks |= {"disputes": self.disputes.watch, "omitted commitments": omissions.watch}
+        finished = FinishedJobs(
             parts.workspace,
-            FinishedJobs(
-                parts.workspace,
-                lambda: JobChain(network.rpc_url, network.contracts, parts.wallet, network.start_block),
-                lambda: disputes is not None and bool(disputes.open_disputes()),
-            ),
-            disputes=disputes,
-            omissions=Omissions(parts.journal, parts.connection, claim, config.claim_seconds) if is_provider else None,
-            attestation=attestation_renewal(config, parts.market, parts.wallet.address) if config.attest else None,
+            lambda: DisputeChain(network.rpc_url, network.contracts, parts.wallet, network.start_block),
+            lambda: self.disputes is not None and bool(self.disputes.open_disputes()),
         )
+        payouts = Payouts(config, parts.connection, network, parts.wallet)
+        tasks |= {"pay": payouts.collect, "finished jobs": finished.release, "old blocks": parts.workspace.collect}
+        if config.attest:
+            gpus = GpuSource() if hardware.detect().gpu_count else None
+            collateral = collateral_from(config.pccs_url)
+            renewal = AttestationRenewal(parts.market, parts.wallet.address, QuoteSource(), collateral, gpus)
+            tasks["attestations"] = renewal.keep
+        return tasks
 
     def _duties_in_disputes(self, network: Network) -> Mapping[str, PeriodicTask]:
         """Return duties in disputes: a provider discloses states, a verifier replays as a referee."""

@@ -5,6 +5,7 @@ import secrets
 import tempfile
 import threading
 import time
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,7 @@ class NodeLifecycle:
                 "name": config.name,
                 "kind": config.role,
                 "region": config.region,
-                "hardware": hardware.detect().as_dict(),
+                "hardware": asdict(hardware.detect()),
                 "environment_class": environment_class,
                 "site": config.site,
                 "asn": config.asn,

@@ -6,7 +6,7 @@ import time
 from zoo_compute.base.amounts import format_zen
 from zoo_compute.base.models import Network
 from zoo_compute.chain.wallet import Wallet
-from zoo_compute.client import earnings, rewards
+from zoo_compute.client import earnings
 from zoo_compute.client.http import Connection, answer_errors
 from zoo_compute.node.config import NodeConfig
 
@@ -49,7 +49,7 @@ class Payouts:
             return
         self._rewards_at = time.monotonic() + REWARD_SECONDS
         with answer_errors("GET /v1/rewards"):
-            earned = rewards.list_rewards(self._connection)
-        reward, tx = rewards.claim_rewards(earned, self._network, self._wallet, self._to)
+            earned = earnings.list_rewards(self._connection)
+        reward, tx = earnings.claim_rewards(earned, self._network, self._wallet, self._to)
         if reward is not None:
             log.info("rewards_claimed zen=%s tx=%s", format_zen(reward.amount_wei), tx)

@@ -9,7 +9,7 @@ available, the first different tensor follows as well.
 import json
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +20,17 @@ from zoo_compute.audit.unit_record import NAMED_BY, MarketReader, Place, record_
 from zoo_compute.base.errors import Mismatch, ZooError
 from zoo_compute.chain.settlements import ChainReader
 from zoo_compute.content.blockstore import BlockNotFound
-from zoo_compute.content.gateway import GatewayClient, GatewayUnavailable
+from zoo_compute.content.gateway import UNAVAILABLE, GatewayClient, GatewayUnavailable
 from zoo_compute.node.disk.workspace import Workspace
 from zoo_compute.replay.replay import Inputs, Replay, Replays, Report, Run, Unreplayable
 from zoo_protocol import merkle
-from zoo_protocol.content.cid import ContentError
 from zoo_protocol.hashing import from_hex, keccak, to_hex
-from zoo_protocol.payments.job_record import VERIFIED, JobRecord, UnitRecord, unit_leaf
+from zoo_protocol.payments.job_record import VERIFIED, JobRecord, UnitRecord
 from zoo_protocol.verification import trace
 
 MAX_EVIDENCE_BYTES = 1 << 20
 _MAX_SPEC_BYTES = 1 << 20
-_UNAVAILABLE = (BlockNotFound, ContentError, GatewayUnavailable, GymError)
+_UNAVAILABLE = (*UNAVAILABLE, GymError)
 """Errors of a file of an attempt: not available, or malformed."""
 
 
@@ -125,9 +124,6 @@ class UnitCheck:
     unchecked: list[Unchecked]
     earlier: list[str]
     settled: bool
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 FindTrace = Callable[[str], AttemptTrace | None]
@@ -224,15 +220,11 @@ def _attempts(record: JobRecord, place: Place, chain: ChainReader) -> list[UnitR
         index = unit.window_index or 0
         if (
             index >= len(leaves)
-            or leaves[index] != _leaf_of(place.job_id, unit)
+            or to_hex(leaves[index]) != unit.leaf(place.job_id)
             or to_hex(merkle.root(leaves)) != chain.window(unit.window or 0).root
         ):
             raise Mismatch("not-in-window", f"the commitment of {unit.provider} is not in window {unit.window}")
     return committed
-
-
-def _leaf_of(job_id: str, unit: UnitRecord) -> bytes:
-    return unit_leaf(job_id, unit.round, unit.slot, unit.provider, unit.trace_root or "", unit.payload_hash or "")
 
 
 def _decide(
@@ -257,7 +249,7 @@ def _decide(
         window=unit.window or 0,
         difference=difference,
         disputable_until=chain.disputable_until(next(one.root for one in record.windows if one.id == unit.window)),
-        struck=to_hex(_leaf_of(record.job_id, unit)) in struck,
+        struck=unit.leaf(record.job_id) in struck,
         other_payload=difference is None and unit.salt is not None and _binds_other_payload(replay, unit, unit.salt),
     )
 
@@ -268,7 +260,7 @@ def _binds_other_payload(replay: Replay, unit: UnitRecord, salt: str) -> bool:
 
 def _difference(replay: Replay, record: JobRecord, unit: UnitRecord, find_trace: FindTrace) -> Difference:
     """Locate a wrong attempt's difference as far as files are available."""
-    shown = _evidence(replay.gateway, record, unit) or find_trace(to_hex(_leaf_of(record.job_id, unit)))
+    shown = _evidence(replay.gateway, record, unit) or find_trace(unit.leaf(record.job_id) or "")
     steps: tuple[int | None, int | None] = (None, None)
     if shown is not None and len(shown.leaves) == len(replay.leaves):
         leaves = [from_hex(leaf) for leaf in shown.leaves]

@@ -26,7 +26,7 @@ from zoo_compute.node.execution.tasks import take_unit
 from zoo_compute.node.work.inputs import SlotStateMissing, unit_task
 from zoo_protocol.content.unixfs import cid_of_file
 from zoo_protocol.hashing import from_hex, to_hex
-from zoo_protocol.payments.job_record import JobRecord, UnitRecord
+from zoo_protocol.payments.job_record import INPUT_FILES, JobRecord, UnitRecord
 from zoo_protocol.verification import trace
 
 Run = Callable[[dict[str, Any]], dict[str, Any]]
@@ -36,33 +36,12 @@ Report = Callable[[str], None]
 """Receives a message before long work."""
 
 
+_START = ("round", "slot", "top_k", *(f"start_{name}" for name in INPUT_FILES))
+"""Inputs of an attempt and its compression level; attempts differ in nothing else."""
+
+
 class Unreplayable(Exception):
     """The inputs of a unit are not available; the message gives the reason."""
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Inputs of an attempt and its compression level; attempts differ in nothing else."""
-
-    round: int
-    slot: int
-    checkpoint_cid: str
-    slot_state_cid: str | None
-    restored_payload_cid: str | None
-    eager_payload_cid: str | None
-    top_k: int | None
-
-    @classmethod
-    def of(cls, unit: UnitRecord) -> "Start":
-        return cls(
-            unit.round,
-            unit.slot,
-            unit.start_checkpoint_cid,
-            unit.start_slot_state_cid,
-            unit.start_restored_payload_cid,
-            unit.start_eager_payload_cid,
-            unit.top_k,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +73,7 @@ class Replays:
     def __init__(self, inputs: Inputs) -> None:
         self._inputs = inputs
         self._slot_states: dict[str, Path] = {}
-        self._done: dict[Start, Replay | Unreplayable] = {}
+        self._done: dict[tuple[object, ...], Replay | Unreplayable] = {}  # by start
         self.earlier: list[UnitRecord] = []
         """Units that were replayed for their replica states, in order."""
 
@@ -105,7 +84,7 @@ class Replays:
             Unreplayable: its replica state is not public and cannot be recomputed.
             GymError, BlockNotFound, ContentError, GatewayUnavailable: training failed, or an input is not available.
         """
-        start = Start.of(unit)
+        start = tuple(getattr(unit, name) for name in _START)
         if start not in self._done:
             try:
                 self._done[start] = self._train(unit)
@@ -120,7 +99,7 @@ class Replays:
         """Train ``unit`` after units with missing replica states; the earliest is ``wanted[-1]``."""
         wanted = [unit]
         while True:
-            replay = Replay(self._inputs, Start.of(wanted[-1]))
+            replay = Replay(self._inputs, wanted[-1])
             try:
                 replay.prepare(self._slot_states)
             except SlotStateMissing as missing:
@@ -164,19 +143,16 @@ class Replays:
 class Replay:
     """Replay of one unit: its leaves, its states on disk, its payload."""
 
-    def __init__(self, inputs: Inputs, start: Start) -> None:
-        self.spec = with_top_k(TrainingSpec.from_dict(inputs.spec), start.top_k)
+    def __init__(self, inputs: Inputs, unit: UnitRecord) -> None:
+        self.spec = with_top_k(TrainingSpec.from_dict(inputs.spec), unit.top_k)
         self.gateway = inputs.gateway
         self._run = inputs.run
         self._lease: dict[str, Any] = {
             "spec": self.spec.to_dict(),
             "job_id": inputs.record.job_id,
-            "round": start.round,
-            "slot": start.slot,
-            "checkpoint_cid": start.checkpoint_cid,
-            "slot_state_cid": start.slot_state_cid,
-            "restored_payload_cid": start.restored_payload_cid,
-            "eager_payload_cid": start.eager_payload_cid,
+            "round": unit.round,
+            "slot": unit.slot,
+            **{name: getattr(unit, f"start_{name}") for name in INPUT_FILES},
             "environment": inputs.environment_class,
         }
         self._workspace = inputs.workspace

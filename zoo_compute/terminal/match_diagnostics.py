@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from zoo_compute.base.amounts import short_zen
-from zoo_compute.terminal.output import print_table
+from zoo_compute.terminal.output import print_table, zen
 
 
 def print_diagnostics(why: dict[str, Any]) -> None:
@@ -25,7 +25,7 @@ def print_diagnostics(why: dict[str, Any]) -> None:
                     book["book"],
                     book["environment_class"][:10],
                     *(book[count] for count in ("suitable", "affordable", "free")),
-                    *(_zen(book[f"{which}_wei_per_gpu_hour"]) for which in ("price_now", "last_price")),
+                    *(zen(book[f"{which}_wei_per_gpu_hour"]) for which in ("price_now", "last_price")),
                     _next(book["next_round_at"]),
                     book["expected_at"],
                 )
@@ -40,7 +40,3 @@ def print_diagnostics(why: dict[str, Any]) -> None:
 
 def _next(at: str | None) -> str | None:
     return "once it trades" if at is not None and datetime.fromisoformat(at) <= datetime.now(UTC) else at
-
-
-def _zen(wei: str | None) -> str | None:
-    return None if wei is None else short_zen(int(wei))

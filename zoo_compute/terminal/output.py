@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -33,17 +33,17 @@ def report_done(text: str, facts: Mapping[str, object], *, as_json: bool) -> Non
         print_note(text)
 
 
-def print_result(facts: Mapping[str, object], *, as_json: bool) -> None:
-    """Print facts as JSON or as a list."""
-    (print_json if as_json else print_facts)(facts)
-
-
 def print_facts(facts: Mapping[str, object]) -> None:
     """Print names and values, one per line; a list as words."""
     width = max((len(name) for name in facts), default=0)
     for name, value in facts.items():
         words = " ".join(map(str, value)) if isinstance(value, list) else value
         print(f"{name:<{width}}  {'-' if words is None else words}")
+
+
+def print_result(found: Any, show: Callable[[Any], None] = print_facts, *, as_json: bool) -> None:
+    """Print a result as JSON, or by ``show``."""
+    (print_json if as_json else show)(found)
 
 
 def in_zen(facts: Mapping[str, Any]) -> dict[str, object]:
@@ -57,6 +57,11 @@ def in_zen(facts: Mapping[str, Any]) -> dict[str, object]:
 def short_id(job_id: str) -> str:
     """Return the start of an id on a terminal, which commands take instead of the id."""
     return job_id[:10] if sys.stdout.isatty() else job_id
+
+
+def zen(wei: str | int | None) -> str | None:
+    """Return an amount in rounded ZEN without the unit, or None."""
+    return None if wei is None else short_zen(int(wei))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -75,6 +80,11 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
     for row in cells:
         table.add_row(*(Text(cell) for cell in row))  # untrusted text: no markup
     Console().print(table)
+
+
+def print_records(names: Sequence[str], records: Iterable[Mapping[str, object]]) -> None:
+    """Print these fields of records as a table."""
+    print_table(names, [[record[name] for name in names] for record in records])
 
 
 def report(error: ZooError, *, as_json: bool) -> None:

@@ -1,7 +1,6 @@
 """Output of receipts, and their verification against chain and storage."""
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 from zoo_compute.audit.evidence import evidence_errors
@@ -11,7 +10,7 @@ from zoo_compute.base.errors import Mismatch
 from zoo_compute.chain.settlements import ChainReader
 from zoo_compute.client.client import Client
 from zoo_compute.content.gateway import GatewayClient
-from zoo_compute.terminal.output import in_zen, print_facts, print_note, print_table
+from zoo_compute.terminal.output import in_zen, print_facts, print_note, print_records, print_table
 
 
 def print_receipt(receipt: dict[str, Any]) -> None:
@@ -24,12 +23,13 @@ def print_receipt(receipt: dict[str, Any]) -> None:
     plain = ("job_id", "tier", "outcome", *losses, "final_model_cid", "settlement_tx", "ledger_reconciled")
     price = int(receipt["clearing_price_wei_per_gpu_hour"] or 0)
     print_facts({name: receipt[name] for name in plain} | {"price per GPU-hour": f"{short_zen(price)} ZEN"} | money)
-    _print_rows(
+    print_records(
         ("round", "slot", "provider", "status", "reason", "paid", "sampled", "detection", "payload_cid"),
-        [unit | _verification(unit) for unit in receipt["units"]],
+        [in_zen(unit | _verification(unit)) for unit in receipt["units"]],
     )
     if receipt["slashes"]:
-        _print_rows(("provider", "reason", "amount", "path", "path_reason", "tx"), receipt["slashes"])
+        columns = ("provider", "reason", "amount", "path", "path_reason", "tx")
+        print_records(columns, map(in_zen, receipt["slashes"]))
     rows = [[item["round"], item["validation_loss"], len(item["pins"]), item["cid"]] for item in receipt["checkpoints"]]
     print_table(("round", "validation_loss", "pins", "cid"), rows)
 
@@ -40,10 +40,6 @@ def _verification(unit: dict[str, Any]) -> dict[str, Any]:
     if chance is None:
         return {"sampled": None, "detection": None}
     return {"sampled": ", ".join(map(str, unit["drawn_segments"])) or "none", "detection": f"{chance:.1%}"}
-
-
-def _print_rows(columns: Sequence[str], rows: list[dict[str, Any]]) -> None:
-    print_table(columns, [[row[name] for name in columns] for row in map(in_zen, rows)])
 
 
 def _loss(spec: bytes, model: bytes, validation: bytes) -> float:

@@ -3,56 +3,43 @@
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from zoo_compute.base.amounts import short_zen
 from zoo_compute.base.models import Event, JobState
 from zoo_compute.base.plain_json import to_json
 from zoo_compute.client.job import Job
+from zoo_compute.terminal.output import print_note
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
 
-class View(Protocol):
-    """Output of one kind."""
-
-    def show(self, event: Event) -> None:
-        """Display one event."""
-
-
 def follow(job: Job, *, as_json: bool, also: Callable[[Event], None] | None = None) -> JobState:
     """Show a job's events until it is over, pass each to ``also``; return its final state."""
     state = job.state()
-    with _view(state, as_json) as view:
+    with _view(state, as_json) as show:
         for event in job.events():
-            view.show(event)
+            show(event)
             if also is not None:
                 also(event)
     return job.state()
 
 
 @contextmanager
-def _view(state: JobState, as_json: bool) -> Iterator[View]:
+def _view(state: JobState, as_json: bool) -> Iterator[Callable[[Event], None]]:
     if as_json:
-        yield _JsonLines()
+        yield lambda event: print(to_json({"id": event.id, "kind": event.kind, **event.data}), flush=True)
     elif sys.stderr.isatty():
         with _bar(state) as bar:
-            yield bar
+            yield bar.show
     else:
-        yield _Lines()
+        yield _print_line
 
 
-class _JsonLines:
-    def show(self, event: Event) -> None:
-        print(to_json({"id": event.id, "kind": event.kind, **event.data}), flush=True)
-
-
-class _Lines:
-    def show(self, event: Event) -> None:
-        line = describe(event)
-        if line is not None:
-            print(line, file=sys.stderr, flush=True)
+def _print_line(event: Event) -> None:
+    if (line := describe(event)) is not None:
+        print_note(line)
 
 
 def describe(event: Event) -> str | None:
@@ -86,7 +73,7 @@ def describe(event: Event) -> str | None:
 
 
 @contextmanager
-def _bar(state: JobState) -> Iterator[View]:
+def _bar(state: JobState) -> Iterator["_Bar"]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, astuple, dataclass
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from eth_abi.abi import encode as abi_encode
 from eth_abi.exceptions import EncodingError
@@ -21,7 +21,10 @@ from zoo_protocol.messages import JobOrder, UnitCommitment, struct_hash
 KIND = "zoo-job-record/5"
 BATCH_KIND = "zoo-settlement-batch/1"
 VERIFIED = "verified"
+INPUT_FILES = ("checkpoint_cid", "slot_state_cid", "restored_payload_cid", "eager_payload_cid")
+"""Files that a unit starts from, as leases name them; a :class:`UnitRecord` has the prefix ``start_``."""
 MAX_RECORD_BYTES = 64 * 2**20
+_Record = TypeVar("_Record")
 
 # Strings of a form, and numbers of a range: records are untrusted, and readers compute with them.
 Hash = Annotated[str, "0x[0-9a-f]{64}"]
@@ -79,6 +82,17 @@ class UnitRecord:
     sampling_bps: Share | None
     drawn_segments: list[int]
     tolerated_segments: list[int]
+
+    def commitment(self, job_id: str) -> UnitCommitment | None:
+        """Return the provider's commitment to this unit of a job; None if it has none."""
+        if self.trace_root is None or self.payload_hash is None:
+            return None
+        return UnitCommitment(job_id, self.round, self.slot, self.provider, self.trace_root, self.payload_hash)
+
+    def leaf(self, job_id: str) -> str | None:
+        """Return the leaf of :meth:`commitment` in its window's tree, 0x hex."""
+        commitment = self.commitment(job_id)
+        return None if commitment is None else to_hex(leaf_of(commitment))
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +179,6 @@ class JobRecord:
             RecordError: a field is missing, unknown, of the wrong type or form, or out of range.
         """
         record = _parse(cls, KIND, data)
-        assert isinstance(record, cls)
         order_of(record.order)
         return record
 
@@ -202,9 +215,7 @@ class PaidUnits:
     @classmethod
     def from_bytes(cls, data: bytes) -> "PaidUnits":
         """Parse and check the shape. Raises RecordError."""
-        found = _parse(cls, BATCH_KIND, data)
-        assert isinstance(found, cls)
-        return found
+        return _parse(cls, BATCH_KIND, data)
 
 
 def order_of(fields: Mapping[str, str]) -> JobOrder:
@@ -242,14 +253,15 @@ def dispute_id(unit_key: str, challenger: str) -> str:
     return to_hex(keccak(abi_encode(["bytes32", "address"], [from_hex(unit_key), challenger])))
 
 
-def _parse(cls: type, kind: str, data: bytes) -> Any:
+def _parse(cls: type[_Record], kind: str, data: bytes) -> _Record:
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise RecordError("record", f"is not JSON: {error}") from error
     if not isinstance(document, dict) or document.pop("kind", None) != kind:
         raise RecordError("kind", f"is not {kind!r}")
-    return _load(cls, document, "record")
+    found: _Record = _load(cls, document, "record")
+    return found
 
 
 def _load(kind: Any, value: Any, path: str) -> Any:

@@ -3,16 +3,23 @@
 The market builds it from its final, indexed logs; an outsider from any RPC node. All amounts come from these events.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
-from zoo_protocol.hashing import to_hex
-from zoo_protocol.payments.job_record import VERIFIED, JobRecord, UnitRecord, unit_leaf
+from zoo_protocol.payments.job_record import VERIFIED, JobRecord
 from zoo_protocol.verification.sampling import detection_at_rate
 
 BPS = 10_000
 MICROSECONDS_PER_HOUR = 3_600_000_000
+_Event = TypeVar("_Event", "Opened", "Settled")
+
+
+def _from_event(cls: type[_Event], args: Mapping[str, Any], **given: Any) -> _Event:
+    """Build a dataclass from ``given`` fields, and its others from the event's arguments."""
+    names = [name for name in cls.__dataclass_fields__ if name not in given]
+    return cls(**{name: args[re.sub("_(.)", lambda after: after[1].upper(), name)] for name in names}, **given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +39,7 @@ class Opened:
     @classmethod
     def from_event(cls, args: Mapping[str, Any], tx: str) -> "Opened":
         """Build from the decoded event; ``specHash`` as 0x hex."""
-        return cls(
-            payer=args["payer"],
-            tier=args["tier"],
-            units=args["units"],
-            unit_weight=args["unitWeight"],
-            budget=args["budget"],
-            max_price=args["maxPrice"],
-            fee_bps=args["feeBps"],
-            spec_hash=args["specHash"],
-            tx=tx,
-        )
+        return _from_event(cls, args, tx=tx)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,19 +64,7 @@ class Settled:
     @classmethod
     def from_event(cls, args: Mapping[str, Any], tx: str) -> "Settled":
         """Build from the decoded event; ``record`` as 0x hex."""
-        return cls(
-            batch=args["batchId"],
-            price=args["price"],
-            units=args["units"],
-            from_round=args["fromRound"],
-            to_round=args["toRound"],
-            paid=args["paid"],
-            fee=args["fee"],
-            refund=args["refund"],
-            last=args["last"],
-            record=args["record"],
-            tx=tx,
-        )
+        return _from_event(cls, args, batch=args["batchId"], tx=tx)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +175,9 @@ def build_receipt(
     price = max(part.price for part in settlement.parts)  # 0 in lines that pay no unit
     gross = unit_price(price, opened.unit_weight)
     net = net_unit_price(price, opened.unit_weight, opened.fee_bps)
-    struck = [unit for unit in record.paid_units() if _is_forfeited(record.job_id, unit, settlement)]
+    struck = [
+        unit for unit in record.paid_units() if settlement.struck and unit.leaf(record.job_id) in settlement.struck
+    ]
     return {
         "job_id": record.job_id,
         "tier": record.tier,
@@ -252,13 +239,6 @@ def build_receipt(
         "settlement_tx": last.tx,
         "treasury_balance_wei": str(treasury_balance),
     }
-
-
-def _is_forfeited(job_id: str, unit: UnitRecord, settlement: JobSettlement) -> bool:
-    if not settlement.struck or unit.trace_root is None or unit.payload_hash is None:
-        return False
-    place = (job_id, unit.round, unit.slot, unit.provider)
-    return to_hex(unit_leaf(*place, unit.trace_root, unit.payload_hash)) in settlement.struck
 
 
 def _number(text: str | None) -> float | None:

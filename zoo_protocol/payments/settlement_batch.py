@@ -11,7 +11,7 @@ The contract computes the last one and joins the three. So a root has one pair o
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from eth_abi.abi import encode as abi_encode
@@ -41,15 +41,8 @@ class JobLine:
 
     def as_argument(self) -> dict[str, Any]:
         """Return the contract's struct ``JobLine``, by field name."""
-        return {
-            "jobId": self.job_id,
-            "price": self.price,
-            "units": self.units,
-            "fromRound": self.from_round,
-            "toRound": self.to_round,
-            "last": self.last,
-            "record": self.record,
-        }
+        names = ("jobId", "price", "units", "fromRound", "toRound", "last", "record")
+        return dict(zip(names, astuple(self), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,16 +91,7 @@ def claim_leaf(provider: str, amount: int) -> bytes:
 def settlement_hash(claims_root: bytes, units_root: bytes, lines: Sequence[JobLine]) -> bytes:
     """Return ``keccak256(abi.encode(claims, units, lines))`` as the contract computes it."""
     values = [
-        (
-            from_hex(line.job_id),
-            line.price,
-            line.units,
-            line.from_round,
-            line.to_round,
-            line.last,
-            from_hex(line.record),
-        )
-        for line in lines
+        (from_hex(job_id), *numbers, from_hex(record)) for job_id, *numbers, record in (astuple(line) for line in lines)
     ]
     return keccak(abi_encode(_SETTLEMENT_TYPES, [claims_root, units_root, values]))
 

@@ -1,24 +1,21 @@
 """Problems of organisations."""
 
-from market.platform.http.problem import MarketError
+from market.platform.http.problem import Conflict, MissingResource
 
 
-class OrganisationNotFound(MarketError):
-    status = 404
+class OrganisationNotFound(MissingResource):
     code = "organisation-not-found"
     title = "You are not a member of this organisation"
     default_remedy = "GET /v1/organisations lists yours. An owner or admin of the organisation can add you."
 
 
-class MemberNotFound(MarketError):
-    status = 404
+class MemberNotFound(MissingResource):
     code = "member-not-found"
     title = "The organisation has no such member"
     default_remedy = "GET /v1/organisations/{id} lists the members."
 
 
-class LastOwner(MarketError):
-    status = 409
+class LastOwner(Conflict):
     code = "last-owner"
     title = "An organisation must have at least one owner"
     default_remedy = "Make another member owner first."

@@ -8,15 +8,15 @@ from sqlalchemy.orm import Session
 
 from market.accounts import spending
 from market.accounts.deps import CurrentAccount
-from market.accounts.errors import AccountNotFound, NotAuthenticated, NotPermitted
+from market.accounts.errors import AccountNotFound, NotPermitted
 from market.accounts.idempotency import IDEMPOTENT_ROUTE, IdempotentRoute
 from market.accounts.organisations import service
 from market.accounts.organisations.errors import LastOwner, MemberNotFound, OrganisationNotFound
 from market.accounts.organisations.models import Member, Organisation
 from market.accounts.organisations.service import Role
 from market.accounts.schemas import SpendingCaps, SpendingView
+from market.platform.db.rows import from_row
 from market.platform.http.deps import Reads, Uow
-from market.platform.http.errors import KeyReused, RequestInFlight
 from market.platform.http.refusals import refusals
 from market.platform.http.types import AddressString, RequestModel, RowId
 
@@ -25,7 +25,6 @@ OrganisationId = Annotated[RowId, Path(description="The organisation's id.")]
 MemberAddress = Annotated[AddressString, Path(description="A wallet that has signed in at least once.")]
 RoleName = Literal["viewer", "member", "admin", "owner"]
 Name = Annotated[str, Field(min_length=1, max_length=64, examples=["Zoo Labs"])]
-_FOUND = (NotAuthenticated, OrganisationNotFound)
 
 
 class OrganisationRequest(RequestModel):
@@ -60,30 +59,25 @@ class OrganisationView(BaseModel):
     members: list[MemberView]
 
 
-@router.post(
-    "",
-    status_code=201,
-    responses=refusals(NotAuthenticated, KeyReused, RequestInFlight),
-    dependencies=[IDEMPOTENT_ROUTE],
-)
+@router.post("", status_code=201, dependencies=[IDEMPOTENT_ROUTE])
 def create_organisation(body: OrganisationRequest, account: CurrentAccount, session: Uow) -> OrganisationView:
     """Create an organisation with you as owner. Its members' wallets pay, within its caps."""
     return _view(session, service.create(session, account.address, body.name, body.spending.caps()))
 
 
-@router.get("", responses=refusals(NotAuthenticated))
+@router.get("")
 def list_organisations(account: CurrentAccount, session: Reads) -> list[OrganisationView]:
     """Return your organisations, oldest first."""
     return [_view(session, row) for row in service.of_member(session, account.address)]
 
 
-@router.get("/{organisation_id}", responses=refusals(*_FOUND))
+@router.get("/{organisation_id}", responses=refusals(OrganisationNotFound))
 def get_organisation(organisation_id: OrganisationId, account: CurrentAccount, session: Reads) -> OrganisationView:
     """Return one organisation with its caps, spending and members."""
     return _view(session, service.require(session, organisation_id, account.address, Role.VIEWER))
 
 
-@router.patch("/{organisation_id}", responses=refusals(*_FOUND, NotPermitted))
+@router.patch("/{organisation_id}", responses=refusals(OrganisationNotFound, NotPermitted))
 def change_organisation(
     organisation_id: OrganisationId, body: OrganisationPatch, account: CurrentAccount, session: Uow
 ) -> OrganisationView:
@@ -93,7 +87,8 @@ def change_organisation(
 
 
 @router.put(
-    "/{organisation_id}/members/{address}", responses=refusals(*_FOUND, NotPermitted, AccountNotFound, LastOwner)
+    "/{organisation_id}/members/{address}",
+    responses=refusals(OrganisationNotFound, NotPermitted, AccountNotFound, LastOwner),
 )
 def set_member(
     organisation_id: OrganisationId, address: MemberAddress, body: MemberRequest, account: CurrentAccount, session: Uow
@@ -107,7 +102,7 @@ def set_member(
 @router.delete(
     "/{organisation_id}/members/{address}",
     status_code=204,
-    responses=refusals(*_FOUND, NotPermitted, MemberNotFound, LastOwner),
+    responses=refusals(OrganisationNotFound, NotPermitted, MemberNotFound, LastOwner),
 )
 def remove_member(
     organisation_id: OrganisationId, address: MemberAddress, account: CurrentAccount, session: Uow
@@ -117,14 +112,13 @@ def remove_member(
 
 
 def _view(session: Session, row: Organisation) -> OrganisationView:
-    return OrganisationView(
-        id=row.id,
-        name=row.name,
+    return from_row(
+        OrganisationView,
+        row,
         spending=SpendingView.of(spending.usage(session, row.limit_id)),
         members=[_member_view(session, member) for member in service.members(session, row.id)],
     )
 
 
 def _member_view(session: Session, row: Member) -> MemberView:
-    used = SpendingView.of(spending.usage(session, row.limit_id))
-    return MemberView.model_validate({"address": row.address, "role": row.role, "spending": used})
+    return from_row(MemberView, row, spending=SpendingView.of(spending.usage(session, row.limit_id)))

@@ -29,14 +29,17 @@ def add_examples(document: Schema) -> None:
         for operation in operations.values():
             for parameter in operation.get("parameters", []):
                 _illustrate_parameter(parameter, operation["operationId"])
-            bodies = [*operation["responses"].values(), operation.get("requestBody", {})]
-            for body in bodies:
-                for media_type, content in body.get("content", {}).items():
-                    if media_type == MEDIA_TYPE:
-                        _place_refusals(content, path)
-                    else:
-                        with suppress(_Unknown):
-                            _illustrate_body(media_type, content, schemas)
+            for body in (*operation["responses"].values(), operation.get("requestBody", {})):
+                _illustrate_contents(body.get("content", {}), path, schemas)
+
+
+def _illustrate_contents(contents: dict[str, Schema], path: str, schemas: dict[str, Schema]) -> None:
+    for media_type, content in contents.items():
+        if media_type == MEDIA_TYPE:
+            _place_refusals(content, path)
+        else:
+            with suppress(_Unknown):
+                _illustrate_body(media_type, content, schemas)
 
 
 def _illustrate_fields(model: str, schema: Schema) -> None:

@@ -12,9 +12,12 @@ from market.platform.http.errors import (
     DatabaseDown,
     InternalError,
     InvalidRequest,
+    KeyReused,
     RateLimited,
+    RequestInFlight,
     StateConflict,
 )
+from market.platform.http.problem import MarketError
 from market.platform.http.refusals import Problem, add_refusal, refusals
 from market.platform.http.scopes import SCOPE_KEY, scope_of
 
@@ -64,15 +67,16 @@ def install_openapi(app: FastAPI) -> None:
 
 def _complete(operation: dict[str, Any], path: str, method: str) -> None:
     responses = operation["responses"]
+    possible: list[type[MarketError]] = []
     if "security" in operation:
-        scope = scope_of(operation.get(SCOPE_KEY, ""), operation["tags"], method.upper())
-        operation[SCOPE_KEY] = scope
-        for refusal in (NotAuthenticated, ScopeMissing):
-            add_refusal(responses, refusal)
+        operation[SCOPE_KEY] = scope_of(operation.get(SCOPE_KEY, ""), operation["tags"], method.upper())
+        possible += [NotAuthenticated, ScopeMissing]
         if method != "get":  # an illegal transition without a problem of its own
-            add_refusal(responses, StateConflict)
-    for common in _ALWAYS:  # a route's own responses replace the common ones of the same status
-        add_refusal(responses, common)
+            possible.append(StateConflict)
+    if any(parameter["name"] == "idempotency-key" for parameter in operation.get("parameters", ())):
+        possible += [KeyReused, RequestInFlight]
+    for refusal in (*possible, *_ALWAYS):  # a route's own responses replace the common ones of the same status
+        add_refusal(responses, refusal)
     if (
         method == "get"
         and path.startswith("/v1/")

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
-from market.domain.auctions.books import partition_book
+from market.domain.auctions.books import StandingBid, partition_book
 from market.domain.auctions.clearing import clear, gross_ask
 from market.domain.network import NetworkParameters, Tier
 from market.domain.nodes.placement import Constraint, Requirements
@@ -145,20 +145,25 @@ def _price_now(
     prices, trades = [], False
     for part in partition_book(bids, in_class, 0):
         for limit in (_ANY_PRICE, None):
-            # Price and buyers do not depend on the random tie-break, so the seed is constant.
-            assert job.fee_bps is not None
-            asked = [
-                replace(bid, limit_price=limit) if bid.id == job.id and limit is not None else bid for bid in part.bids
-            ]
-            asks = [offer.as_order() for offer in part.offers]
-            clearing = clear(asked, asks, tier.reserve_price_wei, job.fee_bps, bytes(32))
-            price = clearing.price if job.id in clearing.fills else None
+            price = _served_at(part.bids, part.offers, tier, job, limit)
             if price is not None and limit is None:
                 trades = True
             elif price is not None:
                 prices.append(price)
     step = max(1, tier.reserve_price_wei // _PRICE_STEPS)
     return (-(-min(prices) // step) * step if prices else None), trades
+
+
+def _served_at(
+    bids: Sequence[StandingBid], offers: Sequence[Offer], tier: Tier, job: Job, limit: int | None
+) -> int | None:
+    """Return the price at which these orders serve the job within this limit, or None."""
+    # Price and buyers do not depend on the random tie-break, so the seed is constant.
+    assert job.fee_bps is not None
+    asked = [replace(bid, limit_price=limit) if bid.id == job.id and limit is not None else bid for bid in bids]
+    asks = [offer.as_order() for offer in offers]
+    clearing = clear(asked, asks, tier.reserve_price_wei, job.fee_bps, bytes(32))
+    return clearing.price if job.id in clearing.fills else None
 
 
 def _ends(session: Session, held_by: Mapping[str, str], now: datetime) -> dict[str, datetime | None]:

@@ -15,6 +15,7 @@ from market.jobs.models import Job
 from market.jobs.pricing import highest_price
 from market.orders.reports.capacity_forecast import BookForecast, CapacityForecast, forecast_capacity
 from market.orders.reports.schemas import BookChance, Change, ConstraintView, Finding, FindingCode, Why
+from market.platform.db.rows import from_row
 from market.platform.db.session import database_now
 from market.providers import service as providers
 from market.settings import Settings
@@ -57,61 +58,40 @@ def diagnose_unmatched_job(
     expected = min((book.expected_at for book in seen.books if book.expected_at is not None), default=None)
     return _answer(
         job,
-        limit=seen.limit,
-        total=seen.total,
+        limit_price_wei_per_gpu_hour=seen.limit,
+        nodes_total=seen.total,
         findings=list(_waiting(job, tier, seen, rounds, expected, now)),
         constraints=[
-            ConstraintView(
-                code=step.code,
-                sentence=_CONSTRAINTS[step.code].format(n=step.removes),
-                removes=step.removes,
-                left=step.left,
-            )
+            from_row(ConstraintView, step, sentence=_CONSTRAINTS[step.code].format(n=step.removes))
             for step in seen.steps
         ],
         books=[_chance(tier, book, rounds) for book in seen.books],
-        expected=expected,
+        expected_at=expected,
         changes=list(_changes(job, tier, seen, expected)),
     )
 
 
-def _answer(
-    job: Job,
-    *,
-    findings: list[Finding],
-    limit: int | None = None,
-    total: int = 0,
-    constraints: list[ConstraintView] | None = None,
-    books: list[BookChance] | None = None,
-    expected: datetime | None = None,
-    changes: list[Change] | None = None,
-) -> Why:
-    return Why(
-        job_id=job.id,
-        status=job.status,
-        reason=job.reason,
-        nodes=job.nodes,
-        limit_price_wei_per_gpu_hour=limit,
-        nodes_total=total,
-        findings=findings,
-        constraints=constraints or [],
-        books=books or [],
-        expected_at=expected,
-        changes=changes or [],
-    )
+def _answer(job: Job, **found: object) -> Why:
+    """Return an answer with the ``found`` fields; the others are empty."""
+    empty: dict[str, object] = {
+        "limit_price_wei_per_gpu_hour": None,
+        "nodes_total": 0,
+        "expected_at": None,
+        "constraints": [],
+        "books": [],
+        "changes": [],
+    }
+    return from_row(Why, job, job_id=job.id, **empty | found)
 
 
 def _chance(tier: Tier, book: BookForecast, rounds: BookStatus) -> BookChance:
-    return BookChance(
+    return from_row(
+        BookChance,
+        book,
         book=f"{tier.name}.{book.zone}",
-        environment_class=book.environment_class,
-        suitable=book.suitable,
-        affordable=book.affordable,
-        free=book.free,
         price_now_wei_per_gpu_hour=book.price,
         last_price_wei_per_gpu_hour=rounds.last_price.get(book.zone),
         next_round_at=rounds.closes_at.get(book.zone),
-        expected_at=book.expected_at,
     )
 
 

@@ -29,9 +29,9 @@ class AlreadySettled(Exception):
 
 def jobs_to_settle(session: Session) -> list[str]:
     """Return settling jobs and jobs with verified units in no batch, oldest first."""
-    at_rest = (JobStatus.SUBMITTED, JobStatus.SETTLED, JobStatus.REJECTED)
     due = or_(Job.status == JobStatus.SETTLING, exists().where(Unit.job_id == Job.id, *_UNPAID))
-    return list(session.scalars(select(Job.id).where(Job.status.not_in(at_rest), due).order_by(Job.created_at, Job.id)))
+    query = select(Job.id).where(jobs_repository.IS_OPEN, Job.status != JobStatus.SUBMITTED, due)
+    return list(session.scalars(query.order_by(Job.created_at, Job.id)))
 
 
 def payable_units(session: Session, job_id: str) -> list[UnitSummary]:

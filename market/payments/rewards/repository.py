@@ -1,6 +1,7 @@
 """Queries over posts, earnings, leaves and claims."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from sqlalchemy import Row, delete, func, select
 from sqlalchemy.dialects.postgresql import insert
@@ -68,14 +69,15 @@ def newest_leaves(session: Session, account: str) -> Sequence[Row[RewardPost, Re
     return session.execute(query.order_by(RewardPost.id.desc())).all()
 
 
-def earnings_of(
-    session: Session, account: str, after: int | None, limit: int
-) -> Sequence[Row[RewardPost, RewardEarning]]:
-    """Return an account's earnings in valid posts below ``after``, newest first."""
+def earnings_of(session: Session, account: str, after: int | None, limit: int) -> Sequence[Row[*tuple[Any, ...]]]:
+    """Return an account's earnings in valid posts below ``after`` with epochs, newest first."""
+    own, post = RewardEarning, RewardPost
     query = (
-        select(RewardPost, RewardEarning)
-        .join(RewardEarning, RewardEarning.post_id == RewardPost.id)
-        .where(RewardEarning.account == account, _VALID)
+        select(
+            post.id.label("post"), post.first_epoch, post.last_epoch, own.base_wei, own.bandwidth_wei, own.verifier_wei
+        )
+        .join(own, own.post_id == post.id)
+        .where(own.account == account, _VALID)
     )
     if after is not None:
         query = query.where(RewardPost.id < after)

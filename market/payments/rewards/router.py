@@ -5,18 +5,17 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from market.accounts.deps import CurrentAccount
-from market.accounts.errors import NotAuthenticated
-from market.payments.rewards import service
+from market.payments.rewards import repository, service
 from market.payments.rewards.schemas import RewardEarned, RewardProof, RewardsView
 from market.payments.rewards.service import EarningsLeaf
 from market.platform.db.base import utc_now
+from market.platform.db.rows import from_row
 from market.platform.http.deps import Reads
-from market.platform.http.refusals import refusals
 
 router = APIRouter(prefix="/v1", tags=["rewards"])
 
 
-@router.get("/rewards", responses=refusals(NotAuthenticated))
+@router.get("/rewards")
 def get_rewards(
     account: CurrentAccount,
     session: Reads,
@@ -25,13 +24,13 @@ def get_rewards(
 ) -> RewardsView:
     """Your earnings for uptime, bandwidth and verification, with the proof for your claim."""
     in_force, waiting, claimed = service.claimable(session, account.address, utc_now())
-    found = service.earnings(session, account.address, after, limit)
+    found = repository.earnings_of(session, account.address, after, limit)
     return RewardsView(
         account=account.address,
         claimed_wei=claimed,
         claimable=_proof(in_force, claimed),
         pending=_proof(waiting, claimed),
-        earnings=[RewardEarned.model_validate(earning, from_attributes=True) for earning in found],
+        earnings=[from_row(RewardEarned, earning) for earning in found],
         next_after=found[-1].post if len(found) == limit else None,
     )
 
@@ -39,11 +38,4 @@ def get_rewards(
 def _proof(leaf: EarningsLeaf | None, claimed: int) -> RewardProof | None:
     if leaf is None or leaf.cumulative_wei <= claimed:
         return None
-    return RewardProof(
-        epoch=leaf.number,
-        root=leaf.root,
-        cumulative_wei=leaf.cumulative_wei,
-        amount_wei=leaf.cumulative_wei - claimed,
-        proof=leaf.proof,
-        claimable_at=leaf.claimable_at,
-    )
+    return from_row(RewardProof, leaf, epoch=leaf.number, amount_wei=leaf.cumulative_wei - claimed)

@@ -210,18 +210,6 @@ class EarningsLeaf:
     claimable_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Earning:
-    """Account's earnings in wei in a post, for ``first_epoch`` to ``last_epoch``."""
-
-    post: int
-    first_epoch: int
-    last_epoch: int
-    base_wei: int
-    bandwidth_wei: int
-    verifier_wei: int
-
-
 def claimable(session: Session, account: str, now: datetime) -> tuple[EarningsLeaf | None, EarningsLeaf | None, int]:
     """Return an account's leaf in force, its leaf under challenge, and its claims in wei."""
     found = [
@@ -231,11 +219,3 @@ def claimable(session: Session, account: str, now: datetime) -> tuple[EarningsLe
     waiting = next((leaf for leaf in found if leaf.claimable_at > now), None)
     in_force = next((leaf for leaf in found if leaf.claimable_at <= now), None)
     return in_force, waiting, repository.claimed(session, account)
-
-
-def earnings(session: Session, account: str, after: int | None, limit: int) -> list[Earning]:
-    """Return an account's earnings, newest first."""
-    return [
-        Earning(post.id, post.first_epoch, post.last_epoch, own.base_wei, own.bandwidth_wei, own.verifier_wei)
-        for post, own in repository.earnings_of(session, account, after, limit)
-    ]

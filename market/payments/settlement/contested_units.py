@@ -18,6 +18,7 @@ from market.payments.payables import service as payables
 from market.payments.settlement import repository
 from market.payments.settlement.models import SettlementBatch
 from market.platform.db.base import from_unix
+from market.platform.db.rows import from_row
 from market.providers import service as providers
 from market.training.commitments import service as commitments
 from market.training.units.facts import UnitSummary
@@ -107,8 +108,7 @@ def _line(fields: Mapping[str, Any]) -> JobLine:
 
 
 def _paid_unit(unit: UnitSummary, prices: Mapping[str, int]) -> PaidUnit:
-    place = (unit.job_id, unit.round, unit.slot, unit.provider)
-    return PaidUnit(*place, unit.trace_root, unit.payload_hash, str(prices[unit.job_id]))
+    return from_row(PaidUnit, unit, price=str(prices[unit.job_id]))
 
 
 def on_unit_withheld(session: Session, event: ChainEvent) -> None:

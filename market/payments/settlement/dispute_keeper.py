@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 from market.chain.contracts.bindings import Disputes, DisputesDispute, DisputesUnit, JobEscrow, UnitCommitment
 from market.chain.contracts.codec import Call
 from market.chain.requests import request_call, should_retry
+from market.chain.rpc.client import Block
 from market.chain.views import ChainViews
 from market.domain.lifecycle import DISPUTE_STATUSES, DisputeStatus
 from market.domain.network import NetworkParameters
@@ -60,13 +61,7 @@ def queue_due_calls(database: Database, network: NetworkParameters, chain: Chain
         units = chain.many([Disputes.units(key) for key in keys], head.hash)
         with database.transaction() as session:
             for (dispute_id, _), state, unit in zip(open_ids, disputes, units, strict=False):
-                committee = _committee(session, dispute_id, state)
-                due = due_in_dispute(dispute_id, state, unit, head.number, head.timestamp, committee)
-                _request(session, dispute_id, due)
-                if due is None and committee is not None:
-                    verdicts = disputes_repository.verdicts(session, dispute_id, state["draw"])
-                    for ballot in due_ballots(state, committee, verdicts, network, head.timestamp):
-                        _request(session, dispute_id, due_vote(dispute_id, state["draw"], ballot))
+                _advance(session, network, dispute_id, state, unit, head)
             holds = dict(held)
             contested = {key for (_, key), unit in zip(open_ids, units, strict=False) if unit["open"] or unit["unpaid"]}
             for key in sorted(contested | lost):
@@ -74,6 +69,24 @@ def queue_due_calls(database: Database, network: NetworkParameters, chain: Chain
             for (key, batch_id), unit in zip(held, units[len(open_ids) :], strict=True):
                 claimable_at = claims.claimable_at(session, batch_id)
                 _request(session, key, due_for_unit(key, unit, claimable_at, head.timestamp))
+
+
+def _advance(
+    session: Session,
+    network: NetworkParameters,
+    dispute_id: str,
+    state: DisputesDispute,
+    unit: DisputesUnit,
+    head: Block,
+) -> None:
+    """Queue the due call of a dispute, or the ballots of its committee."""
+    committee = _committee(session, dispute_id, state)
+    due = due_in_dispute(dispute_id, state, unit, head.number, head.timestamp, committee)
+    _request(session, dispute_id, due)
+    if due is None and committee is not None:
+        verdicts = disputes_repository.verdicts(session, dispute_id, state["draw"])
+        for ballot in due_ballots(state, committee, verdicts, network, head.timestamp):
+            _request(session, dispute_id, due_vote(dispute_id, state["draw"], ballot))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,8 @@
 """Refusals of the settlement feature."""
 
-from market.platform.http.problem import MarketError
+from market.platform.http.problem import Conflict
 
 
-class NotSettledYet(MarketError):
-    status = 409
+class NotSettledYet(Conflict):
     code = "not-settled-yet"
     title = "Not settled yet"

@@ -10,6 +10,7 @@ from market.domain.lifecycle import UNIT_DECIDED
 from market.domain.network import NetworkParameters
 from market.jobs import service as jobs
 from market.jobs.service import JobSummary
+from market.platform.db.rows import from_row
 from market.training.checkpoints import facts as checkpoints_facts
 from market.training.units import service as units_service
 from market.training.units.facts import UnitSummary
@@ -17,7 +18,7 @@ from market.verification.penalties import service as penalties
 from market.verification.samples import service as samples
 from market.verification.windows import service as windows_service
 from zoo_protocol.hashing import to_hex
-from zoo_protocol.payments.job_record import CheckpointRecord, JobRecord, UnitRecord, WindowRecord, unit_leaf
+from zoo_protocol.payments.job_record import JobRecord, UnitRecord, WindowRecord, unit_leaf
 
 
 def build_record(
@@ -30,14 +31,8 @@ def build_record(
     """
     units = units_service.job_units(session, job.id) if paid is None else paid
     entered = {unit.window_id for unit in units if unit.window_id is not None}
-    checkpoints = [
-        CheckpointRecord(c.round, c.cid, c.model_cid, c.validation_loss, c.pins)
-        for c in checkpoints_facts.checkpoints_of(session, job.id)
-    ]
-    windows = {
-        window.id: WindowRecord(window.id_in_contract, window.root, window.leaves)
-        for window in windows_service.committed_windows(session, entered)
-    }
+    checkpoints = checkpoints_facts.checkpoints_of(session, job.id)
+    windows = windows_service.committed_windows(session, entered)
     order = {name: str(value) for name, value in asdict(job.order).items()}
     tier = next(tier for tier in network.tiers if tier.id == job.order.tier)
     return JobRecord(
@@ -84,17 +79,9 @@ def _unit(session: Session, unit: UnitSummary, windows: dict[int, WindowRecord])
     if window is not None:
         leaf = unit_leaf(unit.job_id, unit.round, unit.slot, unit.provider, unit.trace_root, unit.payload_hash)
         index = window.leaves.index(to_hex(leaf))
-    return UnitRecord(
-        round=unit.round,
-        slot=unit.slot,
-        provider=unit.provider,
-        status=unit.status,
-        reason=unit.reason,
-        start_checkpoint_cid=unit.start_checkpoint_cid,
-        start_slot_state_cid=unit.start_slot_state_cid,
-        start_restored_payload_cid=unit.start_restored_payload_cid,
-        start_eager_payload_cid=unit.start_eager_payload_cid,
-        top_k=unit.top_k,
+    return from_row(
+        UnitRecord,
+        unit,
         trace_root=unit.trace_root or None,
         payload_hash=unit.payload_hash or None,
         payload_cid=unit.payload_cid or None,
@@ -103,7 +90,5 @@ def _unit(session: Session, unit: UnitSummary, windows: dict[int, WindowRecord])
         commitment_signature=unit.commitment_signature or None,
         window=None if window is None else window.id,
         window_index=index,
-        sampling_bps=unit.sampling_bps,
         drawn_segments=samples.drawn_segments(session, unit.id),
-        tolerated_segments=unit.tolerated_segments,
     )

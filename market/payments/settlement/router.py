@@ -7,7 +7,6 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 
 from market.accounts.deps import CurrentAccount
-from market.accounts.errors import NotAuthenticated
 from market.chain.views import ChainViews
 from market.jobs.access import visible_job
 from market.jobs.errors import JobNotFound
@@ -17,6 +16,7 @@ from market.payments.settlement.errors import NotSettledYet
 from market.payments.settlement.receipt import job_receipt
 from market.payments.settlement.record import decided_record
 from market.payments.settlement.schemas import ClaimPage, ClaimView, DecidedUnits, Receipt, ReceiptSeconds
+from market.platform.db.rows import from_row
 from market.platform.http.deps import Reads, ServicesDep
 from market.platform.http.refusals import refusals
 from market.platform.storage.client import Storage
@@ -27,7 +27,7 @@ JobId = Annotated[str, Path(pattern=r"^0x[0-9a-f]{64}$", description="The job's 
 Place = Annotated[int, Path(ge=0, lt=2**31, description="From 0.")]
 
 
-@router.get("/jobs/{job_id}/receipt", responses=refusals(NotAuthenticated, JobNotFound, NotSettledYet))
+@router.get("/jobs/{job_id}/receipt", responses=refusals(JobNotFound, NotSettledYet))
 def get_receipt(job_id: JobId, account: CurrentAccount, services: ServicesDep) -> Receipt:
     """Receipt of your settled job, from final chain events and the published record.
 
@@ -57,7 +57,7 @@ def get_unit_record(job_id: JobId, round: Place, slot: Place, session: Reads, se
     return DecidedUnits(record=json.loads(record.to_bytes()))
 
 
-@router.get("/claims", responses=refusals(NotAuthenticated))
+@router.get("/claims")
 def list_claims(
     account: CurrentAccount,
     session: Reads,
@@ -68,13 +68,12 @@ def list_claims(
     """Your pay in settled batches, with the Merkle proofs for your claims."""
     found = claims.claims_of(session, account.address, claimed=claimed, after_batch=after, limit=limit)
     items = [
-        ClaimView(
-            job_ids=claim.job_ids,
+        from_row(
+            ClaimView,
+            claim,
             batch_id=batch.batch_id or 0,
             amount_wei=str(claim.amount_wei),
-            proof=claim.proof,
             claimable_at=batch.claimable_at or batch.created_at,
-            claim_tx=claim.claim_tx,
         )
         for batch, claim in found
     ]

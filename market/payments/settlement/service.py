@@ -26,6 +26,7 @@ from market.payments.settlement.models import SettlementBatch, SettlementClaim, 
 from market.payments.settlement.plan import JobShare, due_batches
 from market.payments.settlement.record import build_record
 from market.platform.db.base import from_unix, utc_now
+from market.platform.db.rows import from_row
 from market.platform.db.session import Database
 from market.platform.events.service import emit
 from market.platform.storage.client import Storage
@@ -71,19 +72,7 @@ def settle(
 
 def _paid_units(shares: Sequence[JobShare]) -> PaidUnits:
     return PaidUnits(
-        [
-            PaidUnit(
-                job_id=unit.job_id,
-                round=unit.round,
-                slot=unit.slot,
-                provider=unit.provider,
-                trace_root=unit.trace_root,
-                payload_hash=unit.payload_hash,
-                price=str(share.job.clearing_price_wei),
-            )
-            for share in shares
-            for unit in share.units
-        ]
+        [from_row(PaidUnit, unit, price=str(share.job.clearing_price_wei)) for share in shares for unit in share.units]
     )
 
 

@@ -7,23 +7,20 @@ and drops them on a rollback. The sweep repeats lost ones.
 import asyncio
 import hashlib
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from sqlalchemy import create_engine, event, func, select, text
+from sqlalchemy import event, func, select, text
 from sqlalchemy.engine import Connection, Engine
-from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import InvalidatePoolError
 from sqlalchemy.orm import Session, sessionmaker
-from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
+
+from market.platform.db.engine import Timeouts, open_engine
 
 EnqueueTask = Callable[[str, tuple[str, ...]], None]
 _PENDING = "pending_tasks"
 _FEW = 4
-_TRUSTED_SECONDS = 1.0  # a connection that was idle for longer is tested before its use
 
 
 class UnitOfWork(Protocol):
@@ -64,11 +61,6 @@ def database_now(session: Session) -> datetime:
     return now.astimezone(UTC)
 
 
-def psycopg_url(url: str) -> str:
-    """Return the SQLAlchemy URL with the driver for a plain ``postgresql://`` URL."""
-    return "postgresql+psycopg://" + url.removeprefix("postgresql://") if url.startswith("postgresql://") else url
-
-
 class Database:
     """Engine and session factory of a process; built after a fork.
 
@@ -81,12 +73,17 @@ class Database:
     """
 
     def __init__(
-        self, url: str, *, enqueue: EnqueueTask | None = None, pool_size: int = 10, max_overflow: int = 40
+        self,
+        url: str,
+        timeouts: Timeouts = Timeouts(),
+        *,
+        enqueue: EnqueueTask | None = None,
+        pool_size: int = 10,
+        max_overflow: int = 40,
     ) -> None:
-        self.engine: Engine = create_engine(
-            psycopg_url(url), pool_size=pool_size, max_overflow=max_overflow, pool_use_lifo=True
+        self.engine: Engine = open_engine(
+            url, timeouts, pool_size=pool_size, max_overflow=max_overflow, pool_use_lifo=True
         )
-        _try_rested_connections(self.engine)
         self.turns = asyncio.Semaphore(max(1, pool_size + max_overflow - 1))
         self._few = threading.BoundedSemaphore(min(_FEW, pool_size))
         self._sessions = sessionmaker(self.engine, expire_on_commit=False)
@@ -149,24 +146,6 @@ class Database:
 
     def dispose(self) -> None:
         self.engine.dispose()
-
-
-def _try_rested_connections(engine: Engine) -> None:
-    """Replace connections that broke while idle, without a ping for those just used."""
-
-    @event.listens_for(engine, "checkin")
-    def note(connection: DBAPIConnection | None, entry: ConnectionPoolEntry) -> None:
-        entry.info["rests_since"] = time.monotonic()
-
-    @event.listens_for(engine, "checkout")
-    def try_out(connection: DBAPIConnection, entry: ConnectionPoolEntry, fairy: PoolProxiedConnection) -> None:
-        since = entry.info.get("rests_since")
-        if since is None or time.monotonic() - since < _TRUSTED_SECONDS:
-            return
-        try:
-            engine.dialect.do_ping(connection)
-        except engine.dialect.loaded_dbapi.Error as error:
-            raise InvalidatePoolError from error  # the pool reconnects and retries
 
 
 def _enqueue_pending(unit: UnitOfWork, enqueue: EnqueueTask | None) -> None:

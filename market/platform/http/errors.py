@@ -1,17 +1,15 @@
 """Problems that belong to no feature."""
 
-from market.platform.http.problem import MarketError
+from market.platform.http.problem import Conflict, MarketError, MissingResource, UnprocessableRequest
 
 
-class InvalidRequest(MarketError):
-    status = 422
+class InvalidRequest(UnprocessableRequest):
     code = "invalid-request"
     title = "The request does not match the schema"
     default_remedy = "Correct the named field and send the request again. /docs has the schema."
 
 
-class NotFound(MarketError):
-    status = 404
+class NotFound(MissingResource):
     code = "not-found"
     title = "There is nothing under this address"
     default_remedy = "Check the path and the id. /docs lists all paths."
@@ -40,22 +38,19 @@ class StorageQuotaExceeded(MarketError):
     default_remedy = "Wait until not_before, or store large data on your own IPFS node and refer to it by its CID."
 
 
-class StateConflict(MarketError):
-    status = 409
+class StateConflict(Conflict):
     code = "state-conflict"
     title = "This is not possible in the present state"
     default_remedy = "Read the present state and decide again. Another request may have changed it."
 
 
-class KeyReused(MarketError):
-    status = 422
+class KeyReused(UnprocessableRequest):
     code = "idempotency-key-reused"
     title = "The Idempotency-Key was used for another request"
     default_remedy = "Use a new key for a new request. Repeat a key only with the same body."
 
 
-class RequestInFlight(MarketError):
-    status = 409
+class RequestInFlight(Conflict):
     code = "request-in-flight"
     title = "A request with this Idempotency-Key is still in progress"
     default_remedy = "Repeat the request with the same key in a second."
@@ -72,22 +67,19 @@ class RateLimited(MarketError):
     )
 
 
-class UnknownTier(MarketError):
-    status = 422
+class UnknownTier(UnprocessableRequest):
     code = "unknown-tier"
     title = "There is no such tier"
     default_remedy = "Choose one of the tiers that GET /v1/network lists."
 
 
-class InvalidSignature(MarketError):
-    status = 422
+class InvalidSignature(UnprocessableRequest):
     code = "invalid-signature"
     title = "The signature is not the caller's over exactly this message"
     default_remedy = "Sign the EIP-712 document with the caller's key, in the domain of GET /v1/network."
 
 
-class NonceReplayed(MarketError):
-    status = 409
+class NonceReplayed(Conflict):
     code = "nonce-replayed"
     title = "The nonce was used before"
     default_remedy = "Sign again with a fresh random nonce."

@@ -48,6 +48,20 @@ class MarketError(Exception):
         }
 
 
+class MissingResource(MarketError):
+    status = 404
+
+
+class Conflict(MarketError):
+    """The request does not fit the present state."""
+
+    status = 409
+
+
+class UnprocessableRequest(MarketError):
+    status = 422
+
+
 class _ProblemResponse(JSONResponse):
     """Problem document. Input that UTF-8 cannot encode becomes a question mark."""
 

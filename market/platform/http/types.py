@@ -1,6 +1,7 @@
 """Field types that every request and response shares."""
 
 import difflib
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -23,6 +24,7 @@ from pydantic_core import PydanticCustomError
 from market.domain.money import MoneyError, parse_wei
 from zoo_protocol.content.cid import ContentError, parse
 
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")  # JSON can hold half of a surrogate pair; UTF-8 cannot
 _WEI_SCHEMA = {"type": "string", "pattern": "^(0|[1-9][0-9]{0,77})$"}
 
 
@@ -89,7 +91,7 @@ def unknown_key(key: str, known: Sequence[str]) -> PydanticCustomError:
 
 
 class RequestModel(BaseModel):
-    """Base of request bodies; refuses unknown keys, and U+0000, which PostgreSQL cannot store."""
+    """Base of request bodies; refuses unknown keys, and texts that PostgreSQL cannot store."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -99,8 +101,23 @@ class RequestModel(BaseModel):
         if isinstance(data, dict):
             known = [field.alias or name for name, field in cls.model_fields.items()]
             for key, value in data.items():
-                if isinstance(value, str) and "\0" in value:
-                    raise PydanticCustomError("nul", "{key} holds the character U+0000", {"key": str(key)})
                 if key not in known:
                     raise unknown_key(str(key).encode("utf-8", "backslashreplace").decode(), known)
+                if not _is_storable(value):
+                    found = "{key} holds the character U+0000 or half of a surrogate pair"
+                    raise PydanticCustomError("unstorable", found, {"key": str(key)})
         return data
+
+
+def _is_storable(value: Any) -> bool:
+    """Return True if all texts in a JSON value can be stored, keys included."""
+    waiting = [value]
+    while waiting:  # a recursion would end at the depth that the JSON parser accepts
+        item = waiting.pop()
+        if isinstance(item, str) and _UNSTORABLE.search(item):
+            return False
+        if isinstance(item, dict):
+            waiting += [*item, *item.values()]
+        elif isinstance(item, list):
+            waiting += item
+    return True

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.platform_collector import PlatformCollector
@@ -15,56 +16,32 @@ class Metrics:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
+        gauge = partial(Gauge, registry=self.registry)
         self._requests = Counter(
             "zoo_http_requests_total", "Requests answered.", ["method", "route", "status"], registry=self.registry
         )
         self._seconds = Histogram(
             "zoo_http_request_seconds", "Time to the end of the response.", ["method", "route"], registry=self.registry
         )
-        self._ready = Gauge("zoo_ready", "1 where the last readiness check passed.", ["check"], registry=self.registry)
+        self._ready = gauge("zoo_ready", "1 where the last readiness check passed.", ["check"])
 
-        self._reconciled = Gauge(
-            "zoo_ledger_reconciled", "1 where the ledger equals the chain.", registry=self.registry
-        )
-        self._difference = Gauge(
-            "zoo_ledger_difference_wei", "Sum of all differences between ledger and chain.", registry=self.registry
-        )
-        self._reconciled_block = Gauge(
-            "zoo_ledger_reconciled_block", "Final block of the last comparison.", registry=self.registry
-        )
-        self._reconciled_at = Gauge(
-            "zoo_ledger_reconciled_timestamp_seconds", "Time of the last comparison.", registry=self.registry
-        )
-        self._waiting = Gauge(
-            "zoo_transactions_waiting", "Blocked transactions, by reason.", ["reason"], registry=self.registry
-        )
+        self._reconciled = gauge("zoo_ledger_reconciled", "1 where the ledger equals the chain.")
+        self._difference = gauge("zoo_ledger_difference_wei", "Sum of all differences between ledger and chain.")
+        self._reconciled_block = gauge("zoo_ledger_reconciled_block", "Final block of the last comparison.")
+        self._reconciled_at = gauge("zoo_ledger_reconciled_timestamp_seconds", "Time of the last comparison.")
+        self._waiting = gauge("zoo_transactions_waiting", "Blocked transactions, by reason.", ["reason"])
 
-        self._outstanding = Gauge(
-            "zoo_acknowledgements_outstanding",
-            "Acknowledged commitments whose window is not final on chain.",
-            registry=self.registry,
+        self._outstanding = gauge(
+            "zoo_acknowledgements_outstanding", "Acknowledged commitments whose window is not final on chain."
         )
-        self._late = Gauge(
-            "zoo_acknowledgements_late", "Those of them past their inclusion deadline.", registry=self.registry
-        )
-        self._claims = Gauge("zoo_omission_claims_open", "Open omission claims on chain.", registry=self.registry)
-        self._void = Gauge(
-            "zoo_settlements_void",
-            "Settlement batches that were vetoed or refused.",
-            ["reason"],
-            registry=self.registry,
-        )
-        self._void_rewards = Gauge(
-            "zoo_reward_posts_void", "Posts of rewards that were vetoed or refused.", ["reason"], registry=self.registry
-        )
-        self._unposted = Gauge(
-            "zoo_reward_epochs_unposted", "Past epochs without a valid post.", registry=self.registry
-        )
+        self._late = gauge("zoo_acknowledgements_late", "Those of them past their inclusion deadline.")
+        self._claims = gauge("zoo_omission_claims_open", "Open omission claims on chain.")
+        self._void = gauge("zoo_settlements_void", "Settlement batches that were vetoed or refused.", ["reason"])
+        self._void_rewards = gauge("zoo_reward_posts_void", "Posts of rewards that were vetoed or refused.", ["reason"])
+        self._unposted = gauge("zoo_reward_epochs_unposted", "Past epochs without a valid post.")
 
-        self._jobs = Gauge("zoo_jobs", "Jobs, by status.", ["status"], registry=self.registry)
-        self._providers = Gauge(
-            "zoo_providers", "Providers and verifiers, by status.", ["kind", "status"], registry=self.registry
-        )
+        self._jobs = gauge("zoo_jobs", "Jobs, by status.", ["status"])
+        self._providers = gauge("zoo_providers", "Providers and verifiers, by status.", ["kind", "status"])
 
     def market_holds(self, jobs: Mapping[str, int], providers: Mapping[tuple[str, str], int]) -> None:
         """Set the numbers of jobs by status and of nodes by (kind, status)."""

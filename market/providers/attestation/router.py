@@ -8,11 +8,11 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 
 from market.accounts.deps import CurrentAccount
-from market.accounts.errors import NotAuthenticated
 from market.accounts.idempotency import IDEMPOTENT_ROUTE, IdempotentRoute
 from market.chain.contracts.codec import Deployment
+from market.platform.db.rows import from_row
 from market.platform.http.deps import ServicesDep, Uow
-from market.platform.http.errors import ChainDown, KeyReused, RequestInFlight, StorageDown
+from market.platform.http.errors import ChainDown, StorageDown
 from market.platform.http.refusals import refusals
 from market.providers.attestation import service
 from market.providers.attestation.schemas import AttestedView, ChallengeView, GpuView, QuoteRequest
@@ -38,7 +38,7 @@ ChallengeId = Annotated[str, Path(description="The challenge's id, from POST /v1
 @router.post(
     "/attestations",
     status_code=201,
-    responses=refusals(NotAuthenticated, NotRegistered, ProviderJailed, KeyReused, RequestInFlight),
+    responses=refusals(NotRegistered, ProviderJailed),
     dependencies=[IDEMPOTENT_ROUTE],
 )
 def start_attestation(account: CurrentAccount, services: ServicesDep, session: Uow) -> ChallengeView:
@@ -46,20 +46,14 @@ def start_attestation(account: CurrentAccount, services: ServicesDep, session: U
     challenge = service.start(session, account.address)
     deployment = services.part(Deployment)
     bound = deployment.chain_id, deployment.address("Attestations"), account.address, challenge.nonce
-    return ChallengeView(
-        id=challenge.id,
-        nonce=challenge.nonce,
-        report_data=to_hex(report_data(*bound)),
-        gpu_nonce=to_hex(gpu_nonce(*bound)),
-        deadline_at=challenge.deadline_at,
-    )
+    data, nonce = to_hex(report_data(*bound)), to_hex(gpu_nonce(*bound))
+    return from_row(ChallengeView, challenge, report_data=data, gpu_nonce=nonce)
 
 
 @router.post(
     "/attestations/{challenge_id}/quote",
     status_code=202,
     responses=refusals(
-        NotAuthenticated,
         AttestationNotFound,
         AttestationAnswered,
         AttestationExpired,
@@ -78,10 +72,9 @@ def answer_attestation(
     gpus = None if statement is None else GpuStatement(statement.overall, statement.devices, statement.certificates)
     answer = service.Answer(bytes.fromhex(body.quote), body.collateral.model_dump(exclude_none=True), gpus)
     found = service.finish(services, account.address, challenge_id, answer, _trust(services.settings))
-    return AttestedView(
-        tee=found.verified.tee,
-        measurement=found.verified.measurement,
-        tcb_status=found.verified.tcb_status,
+    return from_row(
+        AttestedView,
+        found.verified,
         advisories=list(found.verified.advisories),
         attested_gpus=[GpuView(**asdict(gpu)) for gpu in found.verified.gpus],
         attested_until=found.attested_until,

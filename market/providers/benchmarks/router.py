@@ -5,7 +5,6 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 
 from market.accounts.deps import CurrentAccount
-from market.accounts.errors import NotAuthenticated
 from market.accounts.idempotency import IDEMPOTENT_ROUTE, IdempotentRoute
 from market.platform.db.base import utc_now
 from market.platform.http.deps import ServicesDep, Uow
@@ -32,7 +31,7 @@ from market.providers.errors import (
     WalletInUse,
 )
 from market.providers.liveness import Liveness
-from market.providers.router import IDEMPOTENCY_REFUSALS, tier_name
+from market.providers.router import tier_name
 from market.providers.schemas import (
     AnswerRequest,
     BegunView,
@@ -51,7 +50,7 @@ router = APIRouter(prefix="/v1", tags=["providers"], route_class=IdempotentRoute
 BenchmarkId = Annotated[str, Path(description="The challenge's id, from POST /v1/benchmarks.")]
 
 
-@router.post("/providers/me/heartbeat", responses=refusals(NotAuthenticated, NotRegistered, WalletInUse))
+@router.post("/providers/me/heartbeat", responses=refusals(NotRegistered, WalletInUse))
 def send_heartbeat(
     body: HeartbeatRequest, account: CurrentAccount, services: ServicesDep, session: Uow
 ) -> HeartbeatView:
@@ -90,7 +89,6 @@ def send_heartbeat(
     "/benchmarks",
     status_code=201,
     responses=refusals(
-        NotAuthenticated,
         UnknownTier,
         NotRegistered,
         VerifierNeedsNone,
@@ -98,7 +96,6 @@ def send_heartbeat(
         HardwareInsufficient,
         BenchmarkPaused,
         BenchmarkAtWork,
-        *IDEMPOTENCY_REFUSALS,
     ),
     dependencies=[IDEMPOTENT_ROUTE],
 )
@@ -114,7 +111,7 @@ def start_benchmark(
 
 @router.post(
     "/benchmarks/{benchmark_id}/ready",
-    responses=refusals(NotAuthenticated, BenchmarkNotFound, BenchmarkAnswered, BenchmarkOutOfTurn),
+    responses=refusals(BenchmarkNotFound, BenchmarkAnswered, BenchmarkOutOfTurn),
 )
 def begin_benchmark(
     benchmark_id: BenchmarkId, account: CurrentAccount, services: ServicesDep, session: Uow
@@ -126,7 +123,7 @@ def begin_benchmark(
 
 @router.post(
     "/benchmarks/{benchmark_id}/commit",
-    responses=refusals(NotAuthenticated, BenchmarkNotFound, BenchmarkAnswered, BenchmarkOutOfTurn, BenchmarkPaused),
+    responses=refusals(BenchmarkNotFound, BenchmarkAnswered, BenchmarkOutOfTurn, BenchmarkPaused),
 )
 def commit_benchmark(
     benchmark_id: BenchmarkId, body: WorkCommitment, account: CurrentAccount, services: ServicesDep, session: Uow
@@ -144,20 +141,13 @@ def commit_benchmark(
 @router.post(
     "/benchmarks/{benchmark_id}/answer",
     responses=refusals(
-        NotAuthenticated,
-        BenchmarkNotFound,
-        BenchmarkAnswered,
-        BenchmarkOutOfTurn,
-        AnswerNotFound,
-        BenchmarkBusy,
-        ProviderJailed,
+        BenchmarkNotFound, BenchmarkAnswered, BenchmarkOutOfTurn, AnswerNotFound, BenchmarkBusy, ProviderJailed
     ),
 )
 def answer_benchmark(
     benchmark_id: BenchmarkId, body: AnswerRequest, account: CurrentAccount, services: ServicesDep
 ) -> VerdictView:
     """Answer a challenge with the CID of the uploaded result. A correct one earns the tier."""
-    verdict = benchmarks_service.finish_benchmark(
+    return benchmarks_service.finish_benchmark(
         services.database, services.part(Storage), services.network, account.address, benchmark_id, body.cid
     )
-    return VerdictView(passed=verdict.passed, reason=verdict.reason, tier=verdict.tier, mflops=verdict.mflops)

@@ -18,6 +18,7 @@ from market.domain.lifecycle import ProviderEvent, ProviderStatus
 from market.domain.network import Benchmark, NetworkParameters, Tier
 from market.domain.nodes.hardware import insufficient_key
 from market.platform.db.base import utc_now
+from market.platform.db.rows import from_row
 from market.platform.db.session import Database
 from market.platform.http.errors import UnknownTier
 from market.platform.storage import quota
@@ -40,6 +41,7 @@ from market.providers.errors import (
 )
 from market.providers.models import BenchmarkRun, Provider
 from market.providers.outages import service as outages
+from market.providers.schemas import VerdictView
 from training_gym.hardware.challenge import Challenge, ProofParameters, verify
 from zoo_protocol.hashing import from_hex, to_hex
 
@@ -59,20 +61,8 @@ class Workload:
     is_at_work: IsAtWork
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """Result of a benchmark; ``reason`` is a stable code, ``mflops`` in 10**6 per second."""
-
-    passed: bool
-    reason: str
-    tier: str
-    mflops: int
-
-
 def work_of(benchmark: Benchmark) -> ProofParameters:
-    return ProofParameters(
-        benchmark.size, benchmark.pool, benchmark.lanes, benchmark.rounds, benchmark.steps, benchmark.opened
-    )
+    return from_row(ProofParameters, benchmark)
 
 
 def seconds_of(benchmark: Benchmark) -> float:
@@ -170,7 +160,7 @@ def answer_bytes(session: Session, address: str) -> int:
 
 def finish_benchmark(
     database: Database, storage: Storage, network: NetworkParameters, address: str, run_id: str, cid: str
-) -> Verdict:
+) -> VerdictView:
     """Check the answer to a challenge, an uploaded blob, and grant the tier if it is correct.
 
     The same answer again gets the same verdict.
@@ -191,7 +181,7 @@ def finish_benchmark(
 
 def _finish(
     database: Database, storage: Storage, network: NetworkParameters, address: str, run_id: str, cid: str
-) -> Verdict:
+) -> VerdictView:
     with database.transaction() as session:
         run = providers_repository.lock_benchmark(session, run_id, address)
         if run is not None and run.answer_cid == cid:
@@ -238,8 +228,8 @@ def _finish(
     return _verdict(network, run)
 
 
-def _verdict(network: NetworkParameters, run: BenchmarkRun) -> Verdict:
-    return Verdict(bool(run.passed), run.reason or "", tier_of(network, run).name, (run.flops_per_second or 0) // 10**6)
+def _verdict(network: NetworkParameters, run: BenchmarkRun) -> VerdictView:
+    return from_row(VerdictView, run, tier=tier_of(network, run).name, mflops=(run.flops_per_second or 0) // 10**6)
 
 
 def _unpin(storage: Storage, cid: str) -> None:

@@ -1,30 +1,18 @@
 """Read models of checkpoints for other packages."""
 
-from dataclasses import dataclass
-
 from sqlalchemy.orm import Session
 
+from market.platform.db.rows import from_row
 from market.training.checkpoints import repository as checkpoints_repository
 from training_gym.units.checkpoint import CheckpointManifest
+from zoo_protocol.payments.job_record import CheckpointRecord
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointSummary:
-    """Checkpoint; ``pins``: its proven holders, ascending. The loss is None until computed."""
-
-    round: int
-    cid: str
-    model_cid: str
-    validation_loss: str | None
-    pins: list[str]
-
-
-def checkpoints_of(session: Session, job_id: str) -> list[CheckpointSummary]:
+def checkpoints_of(session: Session, job_id: str) -> list[CheckpointRecord]:
+    """Return a job's checkpoints with their proven holders, ascending."""
     pins = checkpoints_repository.pins_of_job(session, job_id)
-    return [
-        CheckpointSummary(row.round, row.cid, row.model_cid, row.validation_loss, pins.get(row.id, []))
-        for row in checkpoints_repository.checkpoints(session, job_id)
-    ]
+    rows = checkpoints_repository.checkpoints(session, job_id)
+    return [from_row(CheckpointRecord, row, pins=pins.get(row.id, [])) for row in rows]
 
 
 def checkpoint_files(manifest_cid: str, manifest: CheckpointManifest) -> list[str]:

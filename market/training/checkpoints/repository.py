@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from market.domain.lifecycle import JobStatus
 from market.jobs.models import Job
+from market.jobs.repository import IS_OPEN
 from market.training.checkpoints.models import Checkpoint, Pin
 
 
@@ -34,7 +34,7 @@ def pins_of_job(session: Session, job_id: str) -> dict[int, list[str]]:
 def jobs_without_a_loss(session: Session) -> Sequence[str]:
     """Return the ids of unsettled jobs with a checkpoint without validation loss, oldest first."""
     unknown = select(Checkpoint.job_id).where(Checkpoint.validation_loss.is_(None))
-    query = select(Job.id).where(Job.id.in_(unknown), Job.status != JobStatus.SETTLED)
+    query = select(Job.id).where(Job.id.in_(unknown), IS_OPEN)
     return session.scalars(query.order_by(Job.created_at, Job.id)).all()
 
 

@@ -1,25 +1,15 @@
 """Unit commitments and their commitment windows."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from datetime import datetime
 
 from sqlalchemy.orm import Session
 
 from market.platform.db.base import utc_now
 from market.training.commitments import repository as commitments_repository
+from market.training.commitments.models import Acknowledgement
 from market.training.units import repository as units_repository
 from market.training.units.facts import UnitSummary, facts
 from zoo_protocol.payments.job_record import leaf_of
-
-
-@dataclass(frozen=True, slots=True)
-class AcknowledgementSummary:
-    """Inclusion acknowledgement: the commitment ``leaf`` is in a window by ``include_by``."""
-
-    leaf: str
-    include_by: datetime
-    signature: str
 
 
 def windowless_units(session: Session, limit: int) -> list[UnitSummary]:
@@ -46,12 +36,12 @@ def window_leaves(session: Session, window_id: int) -> list[bytes]:
     return [leaf_of(commitment) for commitment in commitments_repository.commitments_of_window(session, window_id)]
 
 
-def acknowledged_unit(session: Session, leaf: str) -> tuple[AcknowledgementSummary, UnitSummary] | None:
+def acknowledged_unit(session: Session, leaf: str) -> tuple[Acknowledgement, UnitSummary] | None:
     found = commitments_repository.acknowledged_unit(session, leaf)
     if found is None:
         return None
     given, job, unit = found
-    return AcknowledgementSummary(given.leaf, given.include_by, given.signature), facts(job, unit)
+    return given, facts(job, unit)
 
 
 def outstanding_acknowledgements(session: Session, open_windows: Collection[int]) -> tuple[int, int]:

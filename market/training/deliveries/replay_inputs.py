@@ -2,11 +2,13 @@
 
 import secrets
 
+from market.jobs.models import Job
 from market.platform.db.session import Database
 from market.platform.storage.client import Storage
 from market.training.deliveries.checks import unit_of
 from market.training.units import repository as units_repository
 from market.training.units.facts import unit_spec
+from market.training.units.models import Unit
 from training_gym.compress.payload_format import payload_size
 from training_gym.units.replica_state import load_slot_state, slot_state_bytes
 from training_gym.units.trace import boundary_state_bytes, load_boundary_state
@@ -26,10 +28,7 @@ def claimed_end_distance(
     Raises:
         StorageError: storage failed. GymError: a file has changed since it was served.
     """
-    with database.transaction() as session:
-        found = units_repository.unit(session, unit_id)
-    assert found is not None  # units are not deleted
-    job, unit = found
+    job, unit = _unit(database, unit_id)
     spec = unit_spec(job, unit)
     computed = load_boundary_state(spec, storage.get(computed_cid, max_bytes=boundary_state_bytes(spec)))
     if segment + 1 < spec.segments:
@@ -52,10 +51,7 @@ def altered_state(
     Raises:
         StorageError: storage failed. GymError: the file has changed since it was served.
     """
-    with database.transaction() as session:
-        found = units_repository.unit(session, unit_id)
-    assert found is not None  # units are not deleted
-    job, unit = found
+    job, unit = _unit(database, unit_id)
     spec = unit_spec(job, unit)
     work = unit_of(storage, spec, job, unit)
     state = storage.get(state_cid, max_bytes=boundary_state_bytes(spec))
@@ -64,3 +60,10 @@ def altered_state(
         return None
     data, leaf = altered
     return data, to_hex(leaf)
+
+
+def _unit(database: Database, unit_id: int) -> tuple[Job, Unit]:
+    with database.transaction() as session:
+        found = units_repository.unit(session, unit_id)
+    assert found is not None  # units are not deleted
+    return found

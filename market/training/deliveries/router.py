@@ -6,7 +6,6 @@ from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from market.accounts.deps import CurrentAccount
-from market.accounts.errors import NotAuthenticated
 from market.platform.http.deps import ServicesDep, Uow
 from market.platform.http.errors import InvalidSignature, StorageDown
 from market.platform.http.refusals import refusals
@@ -42,11 +41,7 @@ from market.training.leases.schemas import (
 router = APIRouter(prefix="/v1/leases", tags=["leases"], dependencies=[REPORTS_LIVENESS])
 
 
-@router.post(
-    "/next",
-    response_model=LeaseView,
-    responses={204: {"description": "No work within wait_seconds."}, **refusals(NotAuthenticated)},
-)
+@router.post("/next", response_model=LeaseView, responses={204: {"description": "No work within wait_seconds."}})
 async def next_lease(
     body: NextLease, request: Request, account: CurrentAccount, services: ServicesDep
 ) -> LeaseView | Response:
@@ -71,7 +66,7 @@ def _pull(services: Services, address: str, kinds: list[LeaseKind]) -> LeaseView
         return leases.next_lease(session, address, kinds, services.settings.lease_seconds)
 
 
-@router.post("/{lease_id}/heartbeat", responses=refusals(NotAuthenticated, LeaseLost))
+@router.post("/{lease_id}/heartbeat", responses=refusals(LeaseLost))
 def extend_lease(
     lease_id: LeaseId, body: Heartbeat, account: CurrentAccount, services: ServicesDep, session: Uow
 ) -> HeartbeatView:
@@ -85,7 +80,6 @@ def extend_lease(
 @router.post(
     "/{lease_id}/commit",
     responses=refusals(
-        NotAuthenticated,
         LeaseLost,
         WrongStep,
         InvalidSignature,
@@ -111,9 +105,7 @@ def commit_lease(
 
 @router.post(
     "/{lease_id}/complete",
-    responses=refusals(
-        NotAuthenticated, LeaseLost, WrongStep, ResultRefused, StorageDown, ReplayNotCommitted, ReplayMismatch
-    ),
+    responses=refusals(LeaseLost, WrongStep, ResultRefused, StorageDown, ReplayNotCommitted, ReplayMismatch),
 )
 def complete_lease(lease_id: LeaseId, body: Complete, account: CurrentAccount, services: ServicesDep) -> LeaseState:
     """Deliver the result of a lease. Idempotent."""
@@ -121,7 +113,7 @@ def complete_lease(lease_id: LeaseId, body: Complete, account: CurrentAccount, s
     return LeaseState(id=lease_id, status="done")
 
 
-@router.post("/{lease_id}/fail", responses=refusals(NotAuthenticated, LeaseLost))
+@router.post("/{lease_id}/fail", responses=refusals(LeaseLost))
 def fail_lease(lease_id: LeaseId, body: FailLease, account: CurrentAccount, session: Uow) -> LeaseState:
     """Give up a lease. The market offers the work to another node."""
     leases.fail(session, lease_id, account.address, body.token, body.code, body.detail)

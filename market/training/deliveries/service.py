@@ -81,18 +81,7 @@ def commit(
         traceRoot=commitment.trace_root,
         payloadHash=commitment.payload_hash,
     )
-    # Require a canonical signature of contract Disputes, without which none can be opened.
-    try:
-        signer = recover_strictly(typed_data(domain, message), commitment.commitment_signature)
-    except ValueError:
-        signer = "no key"
-    if signer != to_checksum_address(message.provider):
-        raise InvalidSignature(
-            f"The commitment's signature recovers to {signer}, the lease is held by {message.provider}.",
-            field="commitment_signature",
-            remedy="Sign the EIP-712 UnitCommitment of this unit with the node's wallet, in the contracts' form: "
-            "65 bytes, the lower s, v 27 or 28.",
-        )
+    _require_signed(domain, message, commitment.commitment_signature)
     if unit.status == UnitStatus.LEASED:
         earliest = unit.created_at + network.min_unit_time(job.tier_id, job.unit_weight_us)
         if utc_now() < earliest:
@@ -247,3 +236,18 @@ def _record_lateness(session: Session, job: Job, unit: Unit, declared: bool) -> 
 def _slot_of(session: Session, unit: Unit) -> Slot:
     [slot] = [slot for slot in jobs_repository.slots(session, unit.job_id) if slot.slot == unit.slot]
     return slot
+
+
+def _require_signed(domain: Domain, message: UnitCommitment, signature: str) -> None:
+    """Require a canonical signature of contract Disputes, without which none can be opened."""
+    try:
+        signer = recover_strictly(typed_data(domain, message), signature)
+    except ValueError:
+        signer = "no key"
+    if signer != to_checksum_address(message.provider):
+        raise InvalidSignature(
+            f"The commitment's signature recovers to {signer}, the lease is held by {message.provider}.",
+            field="commitment_signature",
+            remedy="Sign the EIP-712 UnitCommitment of this unit with the node's wallet, in the contracts' form: "
+            "65 bytes, the lower s, v 27 or 28.",
+        )

@@ -19,6 +19,7 @@ from market.domain.verification.sampling import DIVERGED
 from market.jobs import repository as jobs_repository
 from market.jobs.models import Job
 from market.platform.db.base import utc_now
+from market.platform.db.rows import from_row
 from market.platform.db.session import enqueue_after_commit
 from market.platform.events.service import emit
 from market.providers import service as providers
@@ -87,15 +88,7 @@ def next_lease(session: Session, address: str, kinds: Sequence[LeaseKind], lease
     transition_lease(session, lease, LeaseEvent.PULL, at=now)
     lease.pulled_at = now
     lease.expires_at = now + timedelta(seconds=lease_seconds)
-    return LeaseView(
-        id=lease.id,
-        kind=LeaseKind(lease.kind),
-        job_id=lease.job_id,
-        token=lease.token,
-        task=lease.task,
-        expires_at=lease.expires_at,
-        lease_seconds=lease_seconds,
-    )
+    return from_row(LeaseView, lease, lease_seconds=lease_seconds)
 
 
 def require_held(lease: Lease | None, address: str, token: str, now: datetime) -> Lease:

@@ -11,6 +11,7 @@ all (:mod:`market.training.replication.slot_state_uploads`). The market reads th
 A node keeps the files until a later lease names the checkpoint in ``release`` (:func:`releasable`).
 """
 
+import hashlib
 import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ from sqlalchemy.orm import Session
 from market.jobs.models import Job
 from market.platform.db.base import utc_now
 from market.platform.events.service import emit
+from market.platform.storage.client import Storage
 from market.providers import service as providers
 from market.providers.record import reliability
 from market.settings import Settings
@@ -32,7 +34,7 @@ from market.training.leases.schemas import LeaseKind
 from market.training.leases.service import create_lease
 from market.training.replication import repository as replication_repository
 from market.training.units import repository as units_repository
-from zoo_protocol.hashing import to_hex
+from zoo_protocol.hashing import from_hex, to_hex
 
 MAX_ATTEMPTS = 3
 """Pin leases for one checkpoint that a node may fail."""
@@ -91,6 +93,19 @@ def offer_pin_lease(
         unit_id=unit_id,
         seconds=settings.lease_seconds,
     )
+
+
+def pin_proof(storage: Storage, nonce: str, cids: Sequence[str]) -> tuple[str, int]:
+    """Return a holder's expected proof of the files (0x hex), and their bytes.
+
+    The files have no size limit here: they are the market's own, or were measured at delivery.
+    """
+    digest, size = hashlib.sha256(from_hex(nonce)), 0
+    for cid in cids:
+        for piece in storage.open_stream(cid, max_bytes=2**63):
+            digest.update(piece)
+            size += len(piece)
+    return to_hex(digest.digest()), size
 
 
 def record_pin(session: Session, lease: Lease, proof: str, size: int) -> None:

@@ -114,11 +114,15 @@ def _advance_round(session: Session, settings: Settings, job: Job) -> None:
     if state.can_close(now):
         enqueue_after_commit(session, "jobs.aggregate", job.id)
     elif state.is_infeasible(now) and state.is_infeasible(now - outages.outage_time(session, state.started_at, now)):
-        # Restart the timeout after a market outage if nodes train again; else fail the job.
-        if state.open and providers.had_outage(session, job.round_started_at or job.created_at, now):
-            job.round_started_at = now
-        else:
-            _fail(session, job, "no_capacity")
+        _handle_infeasible_round(session, job, state, now)
+
+
+def _handle_infeasible_round(session: Session, job: Job, state: RoundState, now: datetime) -> None:
+    """Restart the timeout after a market outage if nodes train again; else fail the job."""
+    if state.open and providers.had_outage(session, job.round_started_at or job.created_at, now):
+        job.round_started_at = now
+    else:
+        _fail(session, job, "no_capacity")
 
 
 def _offer_units(

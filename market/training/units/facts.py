@@ -5,6 +5,7 @@ from typing import Any
 
 from market.domain.money import unit_price
 from market.jobs.models import Job
+from market.platform.db.rows import from_row
 from market.training.units.models import Unit
 from training_gym.compress.link_adaptation import with_top_k
 from training_gym.spec.config import TrainingSpec
@@ -65,22 +66,12 @@ def _spec_document(job: Job, unit: Unit) -> dict[str, Any]:
 
 
 def facts(job: Job, unit: Unit) -> UnitSummary:
-    return UnitSummary(
-        id=unit.id,
-        job_id=unit.job_id,
-        round=unit.round,
-        slot=unit.slot,
-        provider=unit.provider,
-        status=unit.status,
-        reason=unit.reason,
-        start_checkpoint_cid=unit.start_checkpoint_cid,
-        start_slot_state_cid=unit.start_slot_state_cid,
-        start_restored_payload_cid=unit.start_restored_payload_cid,
-        start_eager_payload_cid=unit.start_eager_payload_cid,
+    return from_row(
+        UnitSummary,
+        unit,
         environment_class=job.environment_class or "",
         segments=job.segments,
         spec=_spec_document(job, unit),
-        top_k=unit.top_k,
         trace_root=unit.trace_root or "",
         payload_hash=unit.payload_hash or "",
         commitment_signature=unit.commitment_signature or "",
@@ -88,8 +79,6 @@ def facts(job: Job, unit: Unit) -> UnitSummary:
         slot_state_cid=unit.slot_state_cid or "",
         salt=unit.salt or "",
         leaves=unit.leaves or [],
-        window_id=unit.window_id,
-        sampling_bps=unit.sampling_bps,
         tolerated_segments=unit.tolerated_segments or [],
         min_sampling_bps=job.sampling_bps,
         gross_wei=unit_price(job.clearing_price_wei or 0, job.unit_weight_us),

@@ -9,7 +9,6 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field
 
 from market.accounts.deps import CurrentAccount
-from market.accounts.errors import NotAuthenticated
 from market.platform.http.deps import ServicesDep
 from market.platform.http.errors import BodyTooLarge, StorageDown, StorageQuotaExceeded
 from market.platform.http.refusals import refusals
@@ -41,7 +40,7 @@ class BlobView(BaseModel):
 @router.post(
     "/blobs",
     status_code=201,
-    responses=refusals(NotAuthenticated, StorageQuotaExceeded, BodyTooLarge, StorageDown),
+    responses=refusals(StorageQuotaExceeded, BodyTooLarge, StorageDown),
     openapi_extra=BINARY_BODY,
 )
 async def upload_blob(request: Request, account: CurrentAccount, services: ServicesDep) -> BlobView:

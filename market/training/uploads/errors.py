@@ -1,12 +1,11 @@
 """Errors of uploads."""
 
-from market.platform.http.problem import MarketError
+from market.platform.http.problem import Conflict, UnprocessableRequest
 
 
-class FileNotAsked(MarketError):
+class FileNotAsked(Conflict):
     """The lease requests another file, or none."""
 
-    status = 409
     code = "file-not-asked"
     title = "The lease does not request this file"
     default_remedy = (
@@ -14,26 +13,23 @@ class FileNotAsked(MarketError):
     )
 
 
-class PieceRefused(MarketError):
+class PieceRefused(UnprocessableRequest):
     """``reason``: ``piece_mismatch`` (other bytes), ``file_too_large`` or ``piece_empty``."""
 
-    status = 422
     code = "piece-refused"
     title = "The piece is refused"
     default_remedy = "Read the piece from the file again, and send it with its own CID and number."
 
 
-class UploadIncomplete(MarketError):
+class UploadIncomplete(Conflict):
     """``missing`` has the numbers of the first missing pieces; if it is empty, all are missing."""
 
-    status = 409
     code = "upload-incomplete"
     title = "Pieces of the file are missing"
     default_remedy = "Read the file's state (GET on the same path), send the missing pieces and repeat this call."
 
 
-class WrongFile(MarketError):
-    status = 422
+class WrongFile(UnprocessableRequest):
     code = "wrong-file"
     title = "The pieces form another file"
     default_remedy = "Send all pieces of the file again in order; all except the last are full."

@@ -10,7 +10,6 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field
 
 from market.accounts.deps import CurrentAccount
-from market.accounts.errors import NotAuthenticated
 from market.platform.http.deps import ServicesDep
 from market.platform.http.errors import BodyTooLarge, InvalidRequest, StorageDown, StorageQuotaExceeded
 from market.platform.http.refusals import refusals
@@ -75,7 +74,7 @@ class JoinedView(BaseModel):
     size: int = Field(description="Bytes.")
 
 
-@router.get("", responses=refusals(NotAuthenticated, LeaseLost, FileNotAsked, StorageDown))
+@router.get("", responses=refusals(LeaseLost, FileNotAsked, StorageDown))
 def read_file(
     lease_id: LeaseId, cid: FileCid, token: LeaseToken, account: CurrentAccount, services: ServicesDep
 ) -> FileView:
@@ -93,9 +92,7 @@ def file_view(services: Services, asked: service.FindExpected, cid: str) -> File
 
 @router.put(
     "/pieces/{number}",
-    responses=refusals(
-        NotAuthenticated, LeaseLost, FileNotAsked, PieceRefused, StorageQuotaExceeded, BodyTooLarge, StorageDown
-    ),
+    responses=refusals(LeaseLost, FileNotAsked, PieceRefused, StorageQuotaExceeded, BodyTooLarge, StorageDown),
     openapi_extra=BINARY_BODY,
 )
 async def put_piece(
@@ -143,9 +140,7 @@ async def take_piece(
 
 @router.post(
     "",
-    responses=refusals(
-        NotAuthenticated, LeaseLost, FileNotAsked, UploadIncomplete, WrongFile, StorageQuotaExceeded, StorageDown
-    ),
+    responses=refusals(LeaseLost, FileNotAsked, UploadIncomplete, WrongFile, StorageQuotaExceeded, StorageDown),
 )
 def join_pieces(
     lease_id: LeaseId, cid: FileCid, token: LeaseToken, account: CurrentAccount, services: ServicesDep

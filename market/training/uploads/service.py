@@ -162,6 +162,16 @@ def store_chunk(
         replaced = _begin(session, file, cid)
     _release(database, storage, replaced)
     content = body.read()
+    _check_piece(file, number, piece_cid, content)
+    storage.put(content, max_bytes=PIECE_BYTES, pin=False)
+    with database.transaction() as session:
+        row = uploads_repository.lock_upload(session, file.unit_id, file.purpose)
+        if row is not None and row.cid == cid and not row.joined:
+            row.touched_at = utc_now()
+            uploads_repository.put_piece(session, file.unit_id, file.purpose, number, piece_cid, len(content))
+
+
+def _check_piece(file: Expected, number: int, piece_cid: str, content: bytes) -> None:
     left = file.max_bytes - number * PIECE_BYTES
     if left <= 0 or len(content) > left:
         raise PieceRefused(
@@ -175,12 +185,6 @@ def store_chunk(
         raise PieceRefused(
             f"The bytes have the CID {found}, not {piece_cid}.", field="piece_cid", extra={"reason": "piece_mismatch"}
         )
-    storage.put(content, max_bytes=PIECE_BYTES, pin=False)
-    with database.transaction() as session:
-        row = uploads_repository.lock_upload(session, file.unit_id, file.purpose)
-        if row is not None and row.cid == cid and not row.joined:
-            row.touched_at = utc_now()
-            uploads_repository.put_piece(session, file.unit_id, file.purpose, number, piece_cid, len(content))
 
 
 def join(database: Database, storage: Storage, asked: FindExpected, address: str, cid: str, day_quota: int) -> int:

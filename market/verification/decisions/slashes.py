@@ -23,6 +23,7 @@ from zoo_protocol.content.cid import digest_of
 from zoo_protocol.hashing import canonical_json, to_hex
 
 WRONG_REPLAY = VerifierSanction.SLASHED.value
+_DELIVERED = ("provider", "trace_root", "leaves", "payload_hash", "salt", "payload_cid", "commitment_signature")
 BY_OPERATOR = Route(DecidedBy.OPERATOR, Reason.NOT_REPLAYABLE)
 
 
@@ -103,22 +104,7 @@ def evidence(session: Session, unit: UnitSummary, sample: Sample, route: Route) 
         "path_reason": route.reason,
         "job_id": unit.job_id,
         "spec": unit.spec,
-        "unit": {
-            "round": unit.round,
-            "slot": unit.slot,
-            "provider": unit.provider,
-            "environment_class": unit.environment_class,
-            "start_checkpoint_cid": unit.start_checkpoint_cid,
-            "start_slot_state_cid": unit.start_slot_state_cid,
-            "start_restored_payload_cid": unit.start_restored_payload_cid,
-            "start_eager_payload_cid": unit.start_eager_payload_cid,
-            "trace_root": unit.trace_root,
-            "leaves": unit.leaves,
-            "payload_hash": unit.payload_hash,
-            "salt": unit.salt,
-            "payload_cid": unit.payload_cid,
-            "commitment_signature": unit.commitment_signature,
-        },
+        "unit": {name: getattr(unit, name) for name in (*canaries.UNIT_START, *_DELIVERED)},
         "window": {"id": window.chain_id_in_contract, "root": window.root, "seed": window.seed},
         "sampling_bps": unit.sampling_bps,
         "segment": sample.segment,

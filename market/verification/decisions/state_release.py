@@ -28,16 +28,20 @@ def unpin_expired_states(database: Database, storage: Storage, network: NetworkP
     """Unpin expired states except evidence; return (segments, canaries, comparisons)."""
     before = now - network.disputes.longest
     try:
-        with database.transaction() as session:
-            due = _of_decided(session, repository.samples_with_states, before)
-            ids = [sample.id for sample in due]
-            cids = {sample.state_cid or "" for sample in due}
-            unneeded = [cid for cid in cids if not samples_repository.is_revealed(session, cid, samples=ids)]
-        samples = _release(database, storage, unneeded, ids, repository.drop_states)
+        samples = _release_samples(database, storage, before)
         canaries = _release_canaries(database, storage, before)
         return samples + canaries + _release_comparisons(database, storage, before)
     except StorageUnavailable:
         return 0  # the next sweep retries
+
+
+def _release_samples(database: Database, storage: Storage, before: datetime) -> int:
+    with database.transaction() as session:
+        due = _of_decided(session, repository.samples_with_states, before)
+        ids = [sample.id for sample in due]
+        cids = {sample.state_cid or "" for sample in due}
+        unneeded = [cid for cid in cids if not samples_repository.is_revealed(session, cid, samples=ids)]
+    return _release(database, storage, unneeded, ids, repository.drop_states)
 
 
 def _release_canaries(database: Database, storage: Storage, before: datetime) -> int:

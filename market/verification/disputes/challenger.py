@@ -33,8 +33,8 @@ from market.domain.verification.dispute_routes import Reason
 from market.platform.db.session import Database
 from market.platform.events.service import apply_event, emit
 from market.training.units.facts import UnitSummary
-from market.verification.disputes import challenge_repository, repository
-from market.verification.disputes.challenge_models import Challenge
+from market.verification.disputes import repository
+from market.verification.disputes.models import Challenge
 from zoo_protocol import messages
 from zoo_protocol.hashing import to_hex
 from zoo_protocol.payments.job_record import dispute_id, leaf_of
@@ -111,7 +111,7 @@ def record_challenge(
 
 def final_outcome(session: Session, unit_id: int) -> Ending | None:
     """Return the final outcome of the market's dispute of a unit; None if open or missing."""
-    found = challenge_repository.lock_challenge(session, unit_id)
+    found = repository.lock_challenge(session, unit_id)
     if found is None:
         return None
     if found.status == ChallengeStatus.OPEN:
@@ -123,7 +123,7 @@ def final_outcome(session: Session, unit_id: int) -> Ending | None:
 
 
 def was_disputed(session: Session, unit_id: int) -> bool:
-    return challenge_repository.challenge(session, unit_id) is not None
+    return repository.challenge(session, unit_id) is not None
 
 
 def advance(database: Database, chain: ChainViews, terms: DisputeTerms, ours: Collection[str]) -> None:
@@ -139,7 +139,7 @@ def advance(database: Database, chain: ChainViews, terms: DisputeTerms, ours: Co
         ChainError: the chain does not answer; the next call repeats the steps.
     """
     with database.transaction() as session:
-        open_ = [(row.unit_id, row.dispute_id) for row in challenge_repository.open_challenges(session)]
+        open_ = [(row.unit_id, row.dispute_id) for row in repository.open_challenges(session)]
     if not open_:
         return
     final, head = chain.client.finalised(), chain.client.head()
@@ -148,7 +148,7 @@ def advance(database: Database, chain: ChainViews, terms: DisputeTerms, ours: Co
     may_pay = {account for account in ours if _may_pay(database, chain, terms, account)}
     for (unit_id, _), latest, settled in found:
         with database.transaction() as session:
-            challenge = challenge_repository.lock_challenge(session, unit_id)
+            challenge = repository.lock_challenge(session, unit_id)
             if challenge is None or challenge.status != ChallengeStatus.OPEN:
                 continue
             if _is_missed(challenge, settled["status"], final.timestamp):

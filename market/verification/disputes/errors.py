@@ -1,21 +1,19 @@
 """Errors of disputes."""
 
-from market.platform.http.problem import MarketError
+from market.platform.http.problem import Conflict, MarketError, MissingResource
 
 
-class DisputeNotFound(MarketError):
+class DisputeNotFound(MissingResource):
     """No final block contains the dispute."""
 
-    status = 404
     code = "dispute-not-found"
     title = "There is no such dispute"
     default_remedy = "Check the id. A new dispute is found once its block is final."
 
 
-class CommitteeNotJudging(MarketError):
+class CommitteeNotJudging(Conflict):
     """The draw is not the current one, its committee is unknown, or the dispute is over."""
 
-    status = 409
     code = "committee-not-judging"
     title = "This is not the committee at work"
     default_remedy = "GET the dispute for its current draw. Retry once the draw's block is final."
@@ -33,19 +31,17 @@ class NotInCommittee(MarketError):
     )
 
 
-class VerdictDiffers(MarketError):
+class VerdictDiffers(Conflict):
     """The referee has signed otherwise before."""
 
-    status = 409
     code = "verdict-differs"
     title = "The referee has signed another verdict"
     default_remedy = "A referee's first verdict in a committee is final. Signing both outcomes costs its stake."
 
 
-class StepNotNamed(MarketError):
+class StepNotNamed(Conflict):
     """No state is requested yet, or none is any more."""
 
-    status = 409
     code = "step-not-named"
     title = "The dispute requests no state"
     default_remedy = "The start state is requested from the selection of the segment until the dispute ends."

@@ -1,4 +1,4 @@
-"""Queries over disputes, verdicts and held payouts."""
+"""Queries over disputes, verdicts and held payouts, and the market's own disputes."""
 
 from collections.abc import Sequence
 
@@ -6,8 +6,9 @@ from sqlalchemy import delete, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
-from market.domain.lifecycle import DISPUTE_OPEN
-from market.verification.disputes.models import Dispute, Verdict, WithheldUnit
+from market.domain.lifecycle import DISPUTE_OPEN, ChallengeStatus
+from market.platform.db.locks import locked
+from market.verification.disputes.models import Challenge, Dispute, Verdict, WithheldUnit
 
 
 def dispute(session: Session, dispute_id: str) -> Dispute | None:
@@ -16,8 +17,7 @@ def dispute(session: Session, dispute_id: str) -> Dispute | None:
 
 def lock_dispute(session: Session, dispute_id: str) -> Dispute | None:
     """Lock and refresh a dispute."""
-    query = select(Dispute).where(Dispute.id == dispute_id).with_for_update(key_share=True)
-    return session.scalar(query.execution_options(populate_existing=True))
+    return session.scalar(locked(select(Dispute).where(Dispute.id == dispute_id)))
 
 
 def open_disputes(session: Session) -> Sequence[Dispute]:
@@ -51,3 +51,18 @@ def delete_held_payout(session: Session, unit_key: str) -> None:
 
 def withheld_units(session: Session) -> Sequence[WithheldUnit]:
     return session.scalars(select(WithheldUnit).order_by(WithheldUnit.unit_key)).all()
+
+
+def challenge(session: Session, unit_id: int) -> Challenge | None:
+    return session.get(Challenge, unit_id)
+
+
+def lock_challenge(session: Session, unit_id: int) -> Challenge | None:
+    """Lock and refresh the market's dispute of a unit."""
+    return session.scalar(locked(select(Challenge).where(Challenge.unit_id == unit_id)))
+
+
+def open_challenges(session: Session) -> Sequence[Challenge]:
+    """Return the market's open disputes, oldest first."""
+    query = select(Challenge).where(Challenge.status == ChallengeStatus.OPEN)
+    return session.scalars(query.order_by(Challenge.created_at, Challenge.unit_id)).all()

@@ -1,13 +1,12 @@
 """Public routes for disputes: their data, start states and the referees' verdicts."""
 
-from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Path, Query, Request
 
 from market.accounts.deps import CurrentAccount
-from market.accounts.errors import NotAuthenticated
 from market.chain.contracts.codec import Deployment
+from market.platform.db.rows import from_row
 from market.platform.http.deps import Reads, ServicesDep, Uow
 from market.platform.http.errors import BodyTooLarge, StorageDown, StorageQuotaExceeded
 from market.platform.http.refusals import refusals
@@ -33,7 +32,7 @@ from market.verification.disputes.errors import (
     StepNotNamed,
     VerdictDiffers,
 )
-from market.verification.disputes.models import Dispute, Verdict
+from market.verification.disputes.models import Dispute
 from market.verification.disputes.schemas import (
     DisputeSummary,
     DisputeView,
@@ -43,6 +42,7 @@ from market.verification.disputes.schemas import (
 )
 from zoo_protocol.messages import disputes_domain
 
+Summary = TypeVar("Summary", bound=DisputeSummary)
 router = APIRouter(prefix="/v1/disputes", tags=["leases"])
 
 PIECE_PATH = "/v1/disputes/[^/]+/files/[^/]+/pieces/[^/]+"
@@ -56,34 +56,27 @@ Draw = Annotated[int | None, Query(ge=0, le=255, description="Number of the comm
 @router.get("")
 def list_disputes(session: Reads) -> list[DisputeSummary]:
     """List the disputes that have not ended in a final block. Public."""
-    return [DisputeSummary(**_summary(dispute)) for dispute in repository.open_disputes(session)]
+    return [_summary(DisputeSummary, dispute) for dispute in repository.open_disputes(session)]
 
 
 @router.get("/{dispute_id}", responses=refusals(DisputeNotFound))
 def get_dispute(dispute_id: DisputeId, session: Reads) -> DisputeView:
     """Return a dispute's revealed trace, selected segment and unit. Public."""
     dispute = service.get(session, dispute_id)
-    return DisputeView(
-        **_summary(dispute),
-        environment_class=dispute.environment_class,
-        states=dispute.states,
-        case=service.case(session, dispute.unit_key),
-    )
+    return _summary(DisputeView, dispute, case=service.case(session, dispute.unit_key))
 
 
-@router.put(
-    "/{dispute_id}/state", responses=refusals(NotAuthenticated, NotDisputedProvider, DisputeNotFound, StepNotNamed)
-)
+@router.put("/{dispute_id}/state", responses=refusals(NotDisputedProvider, DisputeNotFound, StepNotNamed))
 def put_state(dispute_id: DisputeId, body: StateRequest, account: CurrentAccount, session: Uow) -> DisputeSummary:
     """Set the CID of the selected segment's start state, as the unit's provider; repeatable.
 
     Referees check the file by its digest on chain. An unavailable file has the penalty of a false segment.
     """
     dispute = service.set_state_cid(session, dispute_id, account.address, body.state_cid)
-    return DisputeSummary(**_summary(dispute))
+    return _summary(DisputeSummary, dispute)
 
 
-@router.get("/{dispute_id}/files/{cid}", responses=refusals(NotAuthenticated, *_NOT_REQUESTED, StorageDown))
+@router.get("/{dispute_id}/files/{cid}", responses=refusals(*_NOT_REQUESTED, StorageDown))
 def read_disputed_file(dispute_id: DisputeId, cid: FileCid, account: CurrentAccount, services: ServicesDep) -> FileView:
     """Return the state of a start file of the selected segment."""
     return file_view(services, service.expected_file(dispute_id, account.address, cid), cid)
@@ -91,9 +84,7 @@ def read_disputed_file(dispute_id: DisputeId, cid: FileCid, account: CurrentAcco
 
 @router.put(
     "/{dispute_id}/files/{cid}/pieces/{number}",
-    responses=refusals(
-        NotAuthenticated, *_NOT_REQUESTED, PieceRefused, StorageQuotaExceeded, BodyTooLarge, StorageDown
-    ),
+    responses=refusals(*_NOT_REQUESTED, PieceRefused, StorageQuotaExceeded, BodyTooLarge, StorageDown),
     openapi_extra=BINARY_BODY,
 )
 async def put_disputed_piece(
@@ -112,9 +103,7 @@ async def put_disputed_piece(
 
 @router.post(
     "/{dispute_id}/files/{cid}",
-    responses=refusals(
-        NotAuthenticated, *_NOT_REQUESTED, UploadIncomplete, WrongFile, StorageQuotaExceeded, StorageDown
-    ),
+    responses=refusals(*_NOT_REQUESTED, UploadIncomplete, WrongFile, StorageQuotaExceeded, StorageDown),
 )
 def join_disputed_pieces(
     dispute_id: DisputeId, cid: FileCid, account: CurrentAccount, services: ServicesDep
@@ -126,45 +115,20 @@ def join_disputed_pieces(
 @router.get("/{dispute_id}/verdicts", responses=refusals(DisputeNotFound))
 def list_verdicts(dispute_id: DisputeId, session: Reads, draw: Draw = None) -> list[RefereeVerdict]:
     """List a committee's signed verdicts, which any account can submit. Public."""
-    return _views(service.verdicts_of(session, dispute_id, draw))
+    return [from_row(RefereeVerdict, verdict) for verdict in service.verdicts_of(session, dispute_id, draw)]
 
 
 @router.post(
     "/{dispute_id}/verdicts",
-    responses=refusals(NotAuthenticated, NotInCommittee, DisputeNotFound, CommitteeNotJudging, VerdictDiffers),
+    responses=refusals(NotInCommittee, DisputeNotFound, CommitteeNotJudging, VerdictDiffers),
 )
 def post_verdict(
     dispute_id: DisputeId, body: VerdictRequest, account: CurrentAccount, session: Uow, services: ServicesDep
 ) -> RefereeVerdict:
     """Deliver a verdict that a member of the current committee signed. Idempotent."""
     domain = disputes_domain(services.part(Deployment).chain_id, services.part(Deployment).address("Disputes"))
-    (view,) = _views([service.store_verdict(session, domain, dispute_id, body)])
-    return view
+    return from_row(RefereeVerdict, service.store_verdict(session, domain, dispute_id, body))
 
 
-def _views(found: Sequence[Verdict]) -> list[RefereeVerdict]:
-    return [
-        RefereeVerdict(
-            referee=verdict.referee,
-            draw=verdict.draw,
-            provider_correct=verdict.provider_correct,
-            reason=verdict.reason,
-            signature=verdict.signature,
-        )
-        for verdict in found
-    ]
-
-
-def _summary(dispute: Dispute) -> dict[str, Any]:
-    return {
-        "dispute_id": dispute.id,
-        "unit_id": dispute.unit_key,
-        "provider": dispute.provider,
-        "challenger": dispute.challenger,
-        "status": dispute.status,
-        "segments": dispute.segments,
-        "step": dispute.step,
-        "draw": dispute.draw,
-        "committee": dispute.committee,
-        "state_cid": dispute.state_cid,
-    }
+def _summary(view: type[Summary], dispute: Dispute, **given: object) -> Summary:
+    return from_row(view, dispute, dispute_id=dispute.id, unit_id=dispute.unit_key, **given)

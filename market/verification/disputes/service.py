@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import DISPUTE_OPEN, UNIT_DECIDED, DisputeStatus
 from market.jobs import service as jobs
+from market.platform.db.rows import from_row
 from market.platform.db.session import Database
 from market.platform.storage.client import Storage
 from market.training.commitments import service as commitments
@@ -45,19 +46,15 @@ def case(session: Session, unit_key: str) -> CaseView | None:
         return None
     unit = found[1]
     job = jobs.get(session, unit.job_id)
-    return CaseView(
+    return from_row(
+        CaseView,
+        unit,
         order={name: str(value) for name, value in asdict(job.order).items()},
-        round=unit.round,
-        slot=unit.slot,
-        trace_root=unit.trace_root,
-        payload_hash=unit.payload_hash,
-        environment_class=unit.environment_class,
         spec_cid=job.spec_cid,
         checkpoint_cid=unit.start_checkpoint_cid,
         slot_state_cid=unit.start_slot_state_cid,
         restored_payload_cid=unit.start_restored_payload_cid,
         eager_payload_cid=unit.start_eager_payload_cid,
-        top_k=unit.top_k,
         salt=unit.salt or None if unit.status in UNIT_DECIDED else None,
     )
 
@@ -89,14 +86,7 @@ def store_verdict(session: Session, domain: Domain, dispute_id: str, given: Verd
         raise NotInCommittee(f"{referee} is not in committee {given.draw}.", field="signature")
     known = repository.verdict(session, dispute_id, given.draw, referee)
     if known is None:
-        known = Verdict(
-            dispute_id=dispute_id,
-            draw=given.draw,
-            referee=referee,
-            provider_correct=given.provider_correct,
-            reason=given.reason,
-            signature=given.signature,
-        )
+        known = Verdict(dispute_id=dispute_id, referee=referee, **given.model_dump())
         session.add(known)
         session.flush()
         verdicts = repository.verdicts(session, dispute_id, given.draw)

@@ -39,6 +39,17 @@ from training_gym.spec.errors import GymError
 from zoo_protocol.content.unixfs import cid_of_file
 from zoo_protocol.hashing import to_hex
 
+UNIT_START = (
+    "round",
+    "slot",
+    "environment_class",
+    "start_checkpoint_cid",
+    "start_slot_state_cid",
+    "start_restored_payload_cid",
+    "start_eager_payload_cid",
+)
+"""Fields of a unit that evidence of its replays contains."""
+
 _log = structlog.get_logger(__name__)
 
 
@@ -173,15 +184,7 @@ def evidence(session: Session, unit: UnitSummary, canary: Canary, route: Route) 
         "path_reason": route.reason,
         "job_id": unit.job_id,
         "spec": unit.spec,
-        "unit": {
-            "round": unit.round,
-            "slot": unit.slot,
-            "environment_class": unit.environment_class,
-            "start_checkpoint_cid": unit.start_checkpoint_cid,
-            "start_slot_state_cid": unit.start_slot_state_cid,
-            "start_restored_payload_cid": unit.start_restored_payload_cid,
-            "start_eager_payload_cid": unit.start_eager_payload_cid,
-        },
+        "unit": {name: getattr(unit, name) for name in UNIT_START},
         "segment": canary.segment,
         "state_cid": canary.state_cid,
         "start_leaf": canary.start_leaf,

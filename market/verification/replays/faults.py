@@ -49,18 +49,22 @@ def record_faults(database: Database, storage: Storage, *, storable: bool) -> No
         with database.transaction() as session:
             replay = samples_repository.lock_replay(session, replay_id)
             assert replay is not None  # replays are not deleted
-            since, until = replay.fault_from, replay.fault_until
-            assert replay.fault is not None  # all three are set together
-            assert since is not None
-            assert until is not None
-            replay.fault_until = None
-            had_outage = outages.outage_time(session, since, until, [outages.STORAGE]) or providers.had_outage(
-                session, since, until
-            )
-            if had_outage or not works:
-                replay.fault = replay.fault_from = None
-            else:
-                reliability.record_fault(session, replay.verifier, Fault(replay.fault), until)
+            _record(session, replay, works=works)
+
+
+def _record(session: Session, replay: Replay, *, works: bool) -> None:
+    since, until = replay.fault_from, replay.fault_until
+    assert replay.fault is not None  # all three are set together
+    assert since is not None
+    assert until is not None
+    replay.fault_until = None
+    had_outage = outages.outage_time(session, since, until, [outages.STORAGE]) or providers.had_outage(
+        session, since, until
+    )
+    if had_outage or not works:
+        replay.fault = replay.fault_from = None
+    else:
+        reliability.record_fault(session, replay.verifier, Fault(replay.fault), until)
 
 
 def _start_files(session: Session, subject: Sample | Canary | Comparison) -> list[str]:

@@ -40,17 +40,19 @@ def request_states(database: Database, *, storable: bool) -> None:
         with database.transaction() as session:
             sample = samples_repository.lock_sample(session, sample_id)
             if sample is not None and sample.status == SampleStatus.DRAWN:
-                unit = units.unit_facts(session, sample.unit_id)
-                if not storable:
-                    _reset_deadline(sample, is_late=samples_repository.late_state(session, sample.id) is not None)
-                is_late = _record_if_late(session, sample, unit) is not None
-                _, _, until = _limits(sample)
-                if is_late and utc_now() >= until and not _extend_after_outage(session, sample, until):
-                    transition_sample(
-                        session, sample, SampleEvent.FAIL, reason=offence_for_missing_state(sample.refusal)
-                    )
-                elif sample.reveal_lease_id is None:
-                    request_state(session, unit, sample)
+                _request_state(session, sample, storable=storable)
+
+
+def _request_state(session: Session, sample: Sample, *, storable: bool) -> None:
+    unit = units.unit_facts(session, sample.unit_id)
+    if not storable:
+        _reset_deadline(sample, is_late=samples_repository.late_state(session, sample.id) is not None)
+    is_late = _record_if_late(session, sample, unit) is not None
+    _, _, until = _limits(sample)
+    if is_late and utc_now() >= until and not _extend_after_outage(session, sample, until):
+        transition_sample(session, sample, SampleEvent.FAIL, reason=offence_for_missing_state(sample.refusal))
+    elif sample.reveal_lease_id is None:
+        request_state(session, unit, sample)
 
 
 def _record_if_late(session: Session, sample: Sample, unit: UnitSummary) -> LateState | None:

@@ -1,33 +1,16 @@
 """Proof that a window includes a unit."""
 
-from dataclasses import dataclass
-
 from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import UNIT_DECIDED
 from market.training.commitments import service as commitments
-from market.training.commitments.service import AcknowledgementSummary
 from market.verification.samples import repository
+from market.verification.samples.schemas import CommitmentView
 from market.verification.windows import repository as windows_repository
 from market.verification.windows.omissions import inclusion_proof
 
 
-@dataclass(frozen=True, slots=True)
-class Inclusion:
-    """Acknowledgement of a commitment and its window; the root is None before it is in one.
-
-    A decided unit's trace and served states are public. With them ``zoo-compute verify unit`` finds the first segment
-    that differs from a replay.
-    """
-
-    acknowledgement: AcknowledgementSummary
-    window_root: str | None
-    proof: list[str]
-    trace: list[str] | None
-    states: dict[int, str]
-
-
-def inclusion(session: Session, leaf: str) -> Inclusion | None:
+def inclusion(session: Session, leaf: str) -> CommitmentView | None:
     """Return the inclusion of a commitment; None if it was not acknowledged."""
     found = commitments.acknowledged_unit(session, leaf)
     if found is None:
@@ -40,4 +23,12 @@ def inclusion(session: Session, leaf: str) -> Inclusion | None:
         states = {sample.segment: sample.state_cid for sample in samples if sample.state_cid is not None}
     window = None if unit.window_id is None else windows_repository.window(session, unit.window_id)
     root, proof = (None, []) if window is None else (window.root, inclusion_proof(session, window, leaf))
-    return Inclusion(given, root, proof, trace, states)
+    return CommitmentView(
+        unit_id=leaf,
+        include_by=int(given.include_by.timestamp()),
+        signature=given.signature,
+        window_root=root,
+        proof=proof,
+        trace=trace,
+        states=states,
+    )

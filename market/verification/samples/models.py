@@ -136,12 +136,5 @@ class Replay(Base, CreatedAt):
     fault_until: Mapped[datetime | None] = mapped_column(UtcDateTime)  # end of the lease; None once recorded
 
     def as_evidence(self) -> dict[str, object]:
-        return {
-            "verifier": self.verifier,
-            "status": self.status,
-            "result_hash": self.result_hash,
-            "end_leaf": self.end_leaf,
-            "inner_digest": self.inner_digest,
-            "salt": self.salt,
-            "attempt": self.attempt,
-        }
+        names = ("verifier", "status", "result_hash", "end_leaf", "inner_digest", "salt", "attempt")
+        return {name: getattr(self, name) for name in names}

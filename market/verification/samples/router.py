@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 
 from market.accounts.deps import CurrentAccount
-from market.accounts.errors import NotAuthenticated
+from market.platform.db.rows import from_row
 from market.platform.http.deps import Reads
 from market.platform.http.refusals import refusals
 from market.training.commitments.errors import CommitmentNotFound
@@ -31,34 +31,17 @@ def get_commitment(unit_id: Leaf, session: Reads) -> CommitmentView:
     found = inclusion.inclusion(session, unit_id)
     if found is None:
         raise CommitmentNotFound(f"The commitment {unit_id} was not acknowledged.", field="unit_id")
-    return CommitmentView(
-        unit_id=unit_id,
-        include_by=int(found.acknowledgement.include_by.timestamp()),
-        signature=found.acknowledgement.signature,
-        window_root=found.window_root,
-        proof=found.proof,
-        trace=found.trace,
-        states=found.states,
-    )
+    return found
 
 
-@router.get("/omissions", responses=refusals(NotAuthenticated))
+@router.get("/omissions")
 def list_omissions(account: CurrentAccount, session: Reads) -> list[OmissionView]:
     """List your newest 200 claims on chain that a commitment was not included."""
-    return [
-        OmissionView(
-            unit_id=claim.leaf,
-            status=claim.status,
-            include_by=claim.include_by,
-            deadline=claim.deadline,
-            compensation_wei=claim.compensation_wei,
-            tx=claim.tx,
-        )
-        for claim in windows_repository.omissions_of(session, account.address, MAX_OMISSIONS)
-    ]
+    claims = windows_repository.omissions_of(session, account.address, MAX_OMISSIONS)
+    return [from_row(OmissionView, claim, unit_id=claim.leaf) for claim in claims]
 
 
-@router.get("/work", responses=refusals(NotAuthenticated))
+@router.get("/work")
 def get_open_work(account: CurrentAccount, session: Reads) -> OpenWorkView:
     """Return the work of your node that is not over, before you take out its stake."""
     job_ids, undecided_units = leases.open_work(session, account.address)

@@ -5,7 +5,6 @@ sampled and replayed) → decided.
 """
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from datetime import timedelta
 
 from sqlalchemy.orm import Session
@@ -25,20 +24,10 @@ from market.verification.windows.rates import min_rate_bps
 from market.verification.windows.transitions import transition_window
 from zoo_protocol import merkle
 from zoo_protocol.hashing import to_hex
-from zoo_protocol.payments.job_record import leaf_of
+from zoo_protocol.payments.job_record import WindowRecord, leaf_of
 
 MAX_LEAVES = 4096
 ADVANCE = "verification.advance"
-
-
-@dataclass(frozen=True, slots=True)
-class WindowSummary:
-    """One committed window; ``leaves`` as 0x hex, in the order of its root."""
-
-    id: int
-    id_in_contract: int
-    root: str
-    leaves: list[str]
 
 
 def close_window(database: Database, settings: Settings, network: NetworkParameters) -> None:
@@ -129,12 +118,12 @@ def on_seed_latched(session: Session, event: ChainEvent) -> None:
     enqueue_after_commit(session, ADVANCE)
 
 
-def committed_windows(session: Session, ids: Collection[int]) -> list[WindowSummary]:
-    """Return the committed ones of these windows, oldest first, with all leaves."""
-    found = []
+def committed_windows(session: Session, ids: Collection[int]) -> dict[int, WindowRecord]:
+    """Return by id the committed ones of these windows, oldest first, with all leaves."""
+    found = {}
     for window_id in sorted(ids):
         window = repository.window(session, window_id)
         if window is not None and window.chain_id_in_contract is not None:
             leaves = [to_hex(leaf) for leaf in commitments.window_leaves(session, window_id)]
-            found.append(WindowSummary(window.id, window.chain_id_in_contract, window.root, leaves))
+            found[window.id] = WindowRecord(window.chain_id_in_contract, window.root, leaves)
     return found

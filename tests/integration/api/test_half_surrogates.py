@@ -68,6 +68,13 @@ def test_half_surrogates_are_no_failure_anywhere(api: httpx.Client, app: FastAPI
     assert sent > 100
 
 
+@pytest.mark.parametrize("path", ["/v1/jobs?tier=%ED%A0%80", "/v1/jobs?%ED%A0%80=1", "/v1/jobs/%ED%A0%80", "/v1/me"])
+def test_half_surrogate_outside_body_is_no_failure(api: httpx.Client, path: str) -> None:
+    half = HALF.encode("utf-8", "surrogatepass")
+    answer = api.get(path, headers={**sign_in(api).headers, "If-None-Match": half, "X-Request-ID": half})
+    assert answer.status_code < 500, answer.text
+
+
 class _Ids(dict[str, str]):
     def __missing__(self, name: str) -> str:
         return "0x" + "ab" * 32 if name == "job_id" else "1"

@@ -17,7 +17,7 @@ from market.domain.network import DEVNET
 from market.jobs.models import Job, Slot
 from market.orders import amendments, cancellation
 from market.platform.db.session import database_now
-from market.providers import asks
+from market.providers import repository as providers
 from market.providers.models import AskRow, Provider
 from market.training.leases import service as leases
 from market.training.matching import book
@@ -185,8 +185,8 @@ def test_expired_order_enters_no_clearing(world: World) -> None:
     assert clear_when_due(world) == 0
     assert statuses(world, [late, timely]) == ["matching", "matching"]
     with world.database.transaction() as session:
-        asks.expire_asks(session, database_now(session))
-    assert [ask.status for ask in world.rows(lambda session: asks.asks_of(session, node))] == ["expired"]
+        providers.expire_asks(session, database_now(session))
+    assert [ask.status for ask in world.rows(lambda session: providers.asks_of(session, node))] == ["expired"]
 
 
 def test_node_holding_replica_is_not_sold_again(world: World) -> None:

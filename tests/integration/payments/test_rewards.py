@@ -20,7 +20,7 @@ from market.platform.db.base import from_unix
 from market.providers.record import reliability as providers
 from zoo_compute.base.models import Network, Rewards
 from zoo_compute.chain.wallet import Wallet as ClientWallet
-from zoo_compute.client.rewards import claim_rewards
+from zoo_compute.client.earnings import claim_rewards
 
 
 def test_two_epochs_are_posted_and_claimed_exactly(

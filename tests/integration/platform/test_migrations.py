@@ -3,13 +3,14 @@
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
-from sqlalchemy import Engine, create_engine, inspect, text
+from sqlalchemy import Engine, create_engine, event, inspect, text
 from sqlalchemy.exc import DBAPIError
 
 from market.tables import metadata
@@ -46,12 +47,13 @@ def test_migrations_create_tables_of_models(empty: Engine) -> None:
 
 
 def rules(engine: Engine) -> set[str]:
-    """Return triggers, functions and check constraints, which `compare_metadata` omits."""
+    """Return triggers, functions, checks and partial indexes, which `compare_metadata` omits."""
     queries = (
         "SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal",
         "SELECT pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = 'public'::regnamespace",
         "SELECT conrelid::regclass || pg_get_constraintdef(oid) FROM pg_constraint"
         " WHERE contype = 'c' AND connamespace = 'public'::regnamespace",
+        "SELECT pg_get_indexdef(indexrelid) FROM pg_index WHERE indpred IS NOT NULL",
     )
     with engine.connect() as connection:
         return {" ".join(rule.split()) for query in queries for rule in connection.scalars(text(query))}
@@ -90,3 +92,21 @@ def test_migrations_can_be_taken_back_and_made_again(empty: Engine) -> None:
     migrate(empty, "base", down=True)
     assert set(inspect(empty).get_table_names()) <= {"alembic_version"}
     migrate(empty, "head")
+
+
+def test_migrations_limit_locks_but_no_statement(empty: Engine) -> None:
+    limits: list[tuple[str, ...]] = []
+
+    def note(connection: Any, _record: object) -> None:
+        limits.append(
+            connection.execute(
+                "SELECT current_setting('lock_timeout'), current_setting('statement_timeout')"
+            ).fetchone()
+        )
+
+    config = Config(str(ROOT / "alembic.ini"))
+    config.set_main_option("sqlalchemy.url", empty.url.render_as_string(hide_password=False).replace("%", "%%"))
+    event.listen(Engine, "connect", note)
+    command.upgrade(config, "head")
+    event.remove(Engine, "connect", note)
+    assert limits[0] == ("10s", "0")

@@ -28,7 +28,7 @@ from market.training.leases import expiry
 from market.training.leases.api_liveness import ApiLivenessReporter as ApiPresence
 from market.training.leases.models import Lease
 from market.training.units.models import Unit
-from worker.tasks import rounds, sweep, webhooks
+from worker.tasks import jobs, upkeep, webhooks
 
 MINUTE = timedelta(minutes=1)
 
@@ -37,11 +37,11 @@ MINUTE = timedelta(minutes=1)
 def sweep_once(world: World, settings: Settings, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     redis = Redis.from_url(redis_url)
     context = SimpleNamespace(database=world.database, settings=settings, network=DEVNET, redis=redis)
-    monkeypatch.setattr(sweep, "context", lambda: context)
-    for task in (rounds.dispatch, rounds.aggregate, rounds.validate, webhooks.deliver_webhooks):
+    monkeypatch.setattr(upkeep, "context", lambda: context)
+    for task in (jobs.dispatch, jobs.aggregate, jobs.validate, webhooks.deliver_webhooks):
         monkeypatch.setattr(task, "apply_async", lambda *_, **__: None)
-    monkeypatch.setattr(sweep, "announce_events", lambda: None)
-    return sweep.sweep.run  # type: ignore[no-any-return]
+    monkeypatch.setattr(upkeep, "announce_events", lambda: None)
+    return upkeep.sweep.run  # type: ignore[no-any-return]
 
 
 def _seen(world: World, part: str, ago: timedelta) -> None:

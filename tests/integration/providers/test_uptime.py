@@ -12,7 +12,7 @@ from market.domain import lifecycle as domain_lifecycle
 from market.domain.lifecycle import ProviderStatus
 from market.domain.network import DEVNET
 from market.domain.nodes.uptime import ALL_MINUTES, minute_of
-from market.payments.rewards import service as rewards
+from market.payments.rewards import repository as rewards
 from market.providers import lifecycle
 from market.providers import service as providers
 from market.providers.models import DowntimePenalty, EvaluatedEpoch, HeartbeatHour, Provider, ProviderEpoch
@@ -52,7 +52,7 @@ def test_downtime_in_committed_period_is_slashed_once(market: RewardsWorld, api:
     assert (shown["uptime_bps"], shown["penalty"]["amount_wei"]) == (9_000, str(STAKE * 5 // 100))
     assert api.get(f"/v1/providers/{PROVIDER.address}").json()["reliability_bps"] == 3_600
     with market.database.transaction() as session:
-        [earned] = rewards.earnings(session, PROVIDER.address, None, 10)
+        [earned] = rewards.earnings_of(session, PROVIDER.address, None, 10)
     assert earned.base_wei == STAKE * 1296 * 2_000 // (10_000 * 365 * 1440)
     market.check()
 

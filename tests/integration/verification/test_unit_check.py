@@ -1,7 +1,7 @@
 """A unit replayed by an outsider: real training and store, a settled chain."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -288,7 +288,7 @@ def test_earlier_unit_with_other_end_state_is_named(chain: Chain) -> None:
 
 
 def test_result_is_plain_json(world: World) -> None:
-    document = json.loads(json.dumps(world.check().to_dict()))
+    document = json.loads(json.dumps(asdict(world.check())))
     assert document["attempts"][0]["right_root"] == world.results[HONEST]["trace_root"]
     assert from_hex(document["environment_class"])
 

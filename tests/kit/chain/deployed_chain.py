@@ -14,8 +14,9 @@ from kit.waiting import drain
 from market.chain.contracts.codec import Deployment, encode_call
 from market.chain.contracts.deploy import Roles, deploy
 from market.chain.indexer import EventHandlers, Indexer
+from market.chain.models import TxIntent
 from market.chain.rpc.client import ChainClient
-from market.chain.service import queue_intent
+from market.chain.service import intent_by_key, queue_intent
 from market.chain.transactions.sender import IntentHandlers, Sender
 from market.chain.transactions.signer import Signer
 from market.chain.views import ChainViews
@@ -90,6 +91,13 @@ def queue_payment(database: Database, key: str = "pay", amount: int = 5) -> None
             arguments=[PAYEE, amount],
             amount=amount,
         )
+
+
+def intent(database: Database, key: str = "pay") -> TxIntent:
+    with database.transaction() as session:
+        found = intent_by_key(session, key)
+    assert found is not None
+    return found
 
 
 @dataclass

@@ -20,7 +20,7 @@ from market.domain.network import DEVNET
 from market.payments.settlement import dispute_keeper
 from market.training.leases.schemas import LeaseKind
 from market.training.units.models import Unit
-from market.verification.disputes.challenge_models import Challenge
+from market.verification.disputes.models import Challenge
 from worker.chain_handlers import INTENT_HANDLERS
 from zoo_compute.node.disputes.referee import Referee
 from zoo_compute.node.execution.executor import Executor

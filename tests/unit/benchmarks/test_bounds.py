@@ -76,10 +76,6 @@ def test_drawing_with_replacement_would_be_found() -> None:
     """The formula 1 - (1 - c/N)^q is close to that of sampling without replacement."""
     pairs = [(falsified, rate) for rate in RATES for falsified in FALSIFIED]
     dice = np.random.default_rng(0)
-    compared = [
-        Comparison(
-            detection_probability(SEGMENTS, c, q), int(dice.binomial(DISHONEST_PROVIDERS, 1 - (1 - c / SEGMENTS) ** q))
-        )
-        for c, q in pairs
-    ]
+    found = [int(dice.binomial(DISHONEST_PROVIDERS, 1 - (1 - c / SEGMENTS) ** q)) for c, q in pairs]
+    compared = [Comparison(p, count) for p, count in zip(DETECTION, found, strict=True)]
     assert outside(compared, DISHONEST_PROVIDERS)[0] > 10

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kit.training import TINY
 
 from benchmarks import averaging, communication
 from benchmarks.communication import DIVERGED, OutcomeCache, Run, equal_bytes_deficit, outcomes_of, rows_of
 from benchmarks.report import end, print_report, row, run
 from benchmarks.training.communication_settings import FULL, METHODS, OURS, QUICK, TRIALS, Scale, specification
 from benchmarks.training.trainers import Outcome
-from training_gym.spec.config import ModelConfig, TrainingConfig
+from training_gym.spec.config import TrainingConfig
 
 UNIT = 1000.0
 """Bytes of the dense run."""
@@ -108,7 +109,7 @@ def test_interrupted_benchmark_goes_on(tmp_path: Path, monkeypatch: pytest.Monke
     tokens = np.frombuffer(bytes(range(97, 123)) * 400, np.uint8)
     monkeypatch.setattr("benchmarks.communication.whole_library", lambda: (tokens, tokens, tokens))  # of this process
     monkeypatch.setattr("benchmarks.training.trainers.WORKERS", 2)
-    tiny = Scale(ModelConfig(hidden_size=8, num_layers=1, num_heads=1, sequence_length=8), 10, 1, 2, 1)
+    tiny = Scale(TINY, 10, 1, 2, 1)
     runs = [Run("at_20x", METHODS["at_20x"], tiny, seed, "validation") for seed in (1, 2)]
     first = outcomes_of(runs, OutcomeCache(tmp_path / "kept.jsonl"), processes)
     assert first.keys() == set(runs)

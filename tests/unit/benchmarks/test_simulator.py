@@ -1,14 +1,12 @@
 """The simulator of outer rounds, against times worked out by hand."""
 
 import math
-import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import replace
-from types import FrameType
 
 import pytest
+from kit.measures import lines_run
 
 from benchmarks.simulator.clock import Clock
 from benchmarks.simulator.link import SharedLink
@@ -218,23 +216,9 @@ def test_lagging_replica_skips_unit_to_catch_up(seed: int) -> None:
 
 
 def _lines_per_event(nodes: int) -> float:
-    lines = 0
-
-    def count(_frame: FrameType, event: str, argument: object) -> Callable[..., object]:
-        nonlocal lines
-        lines += event == "line"
-        return count
-
     work = replace(WORK, update=1 * MB)
     many = Nodes(nodes, spares=nodes // 8, jitter=0.05, leave_per_hour=10.0)
-    scenario = Scenario(work, many, rounds=3, round_delay=1)
-    before = sys.gettrace()
-    sys.settrace(count)
-    try:
-        outcome = simulate(scenario)
-    finally:
-        sys.settrace(before)
-    assert not outcome.failed
+    lines, outcome = lines_run(lambda: run(Scenario(work, many, rounds=3, round_delay=1)))
     return lines / outcome.events
 
 

@@ -17,6 +17,7 @@ from zoo_compute.base.errors import ExitCode
 from zoo_compute.cli.main import app, main
 
 ROOT = Path(__file__).parents[3]
+OTHER_PROFILE = f"verify unit 0x{'12' * 32}:0:0 --profile abacus"
 
 
 def surroundings(directory: Path) -> dict[str, str]:
@@ -66,18 +67,34 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], own
     return run
 
 
+def refusal(done: Ended, status: ExitCode) -> Any:
+    """Return the error of a command with ``--json``."""
+    assert (done.returncode, done.stdout) == (status, "")
+    return json.loads(done.stderr)["error"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "status", "code", "remedy"),
+    [
+        ("network", {"ZOO_API_URL": "nowhere"}, ExitCode.USAGE, "api-url-malformed", "Give the base URL of a market."),
+        ("devnet info", {}, ExitCode.DEVNET, "devnet-not-running", "Start one with: zoo-compute devnet up --detach"),
+        ("verify unit 0x12", {}, ExitCode.USAGE, "unit-malformed", "Give it as JOB:ROUND:SLOT."),
+        (OTHER_PROFILE, {}, ExitCode.USAGE, "unknown-profile", "Remove --profile, or choose one."),
+    ],
+)
+def test_errors_are_json_when_requested(
+    tmp_path: Path, run: Run, arguments: str, variables: dict[str, str], status: ExitCode, code: str, remedy: str
+) -> None:
+    error = refusal(run(tmp_path, *arguments.split(), "--json", **variables), status)
+    assert (error["code"], error["remedy"]) == (code, remedy)
+
+
 def test_missing_market_error_names_remedy(tmp_path: Path) -> None:
     done = run_process(tmp_path, "job", "list")
     assert done.returncode == ExitCode.USAGE
     assert done.stdout == ""
     assert "market-unknown" in done.stderr
     assert "--api-url" in done.stderr
-
-
-def test_unreachable_market_has_own_exit_code(tmp_path: Path, run: Run) -> None:
-    done = run(tmp_path, "network", "--json", ZOO_API_URL="nowhere")
-    assert done.returncode == ExitCode.USAGE
-    assert json.loads(done.stderr)["error"]["code"] == "api-url-malformed"
 
 
 def test_terminal_user_is_notified_of_silent_market(tmp_path: Path) -> None:
@@ -92,15 +109,6 @@ def test_terminal_user_is_notified_of_silent_market(tmp_path: Path) -> None:
         finally:
             process.kill()
             os.close(ours)
-
-
-def test_errors_are_json_when_requested(tmp_path: Path, run: Run) -> None:
-    done = run(tmp_path, "devnet", "info", "--json")
-    assert done.returncode == ExitCode.DEVNET
-    assert done.stdout == ""
-    error = json.loads(done.stderr)["error"]
-    assert error["code"] == "devnet-not-running"
-    assert "devnet up" in error["remedy"]
 
 
 def test_terminating_commands_can_answer_in_json(tmp_path: Path, run: Run) -> None:
@@ -128,9 +136,8 @@ def test_help_shows_option_defaults(tmp_path: Path, run: Run) -> None:
 def test_full_disk_gives_error_without_traceback(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "zoo_compute", "devnet", "down", "--json"]
     with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=full, stderr=subprocess.PIPE
-        )
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(command, cwd=tmp_path, env=environment, stdout=full, stderr=subprocess.PIPE)
     assert done.returncode == ExitCode.FAILED
     assert b"[output-unwritable]" in done.stderr
     assert b"Traceback" not in done.stderr
@@ -231,30 +238,17 @@ def test_help_names_every_webhook_event(tmp_path: Path, run: Run) -> None:
         assert event in shown
 
 
-def test_help_needs_no_heavy_library(tmp_path: Path) -> None:
+def test_help_needs_no_heavy_library() -> None:
     probe = "import sys; import zoo_compute.cli.main; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", probe], cwd=ROOT, capture_output=True, text=True, check=True)
     assert not {"torch", "web3", "numpy", "httpx", "eth_account", "pydantic", "rich"} & set(done.stdout.split())
-
-
-def test_unit_requires_job_round_and_replica(tmp_path: Path, run: Run) -> None:
-    done = run(tmp_path, "verify", "unit", "0x12", "--json")
-    assert done.returncode == ExitCode.USAGE
-    error = json.loads(done.stderr)["error"]
-    assert (error["code"], error["remedy"]) == ("unit-malformed", "Give it as JOB:ROUND:SLOT.")
-
-
-def test_invalid_profile_is_refused(tmp_path: Path, run: Run) -> None:
-    done = run(tmp_path, "verify", "unit", f"0x{'12' * 32}:0:0", "--profile", "abacus", "--json")
-    assert json.loads(done.stderr)["error"]["code"] == "unknown-profile"
 
 
 def test_system_refusal_is_reported_without_traceback(tmp_path: Path, run: Run) -> None:
     for name in ("acknowledgements", "traces", "verdicts"):
         (tmp_path / name).touch()
     done = run(tmp_path, "node", "verdicts", "--state-dir", ".", "--json")
-    assert (done.returncode, done.stdout) == (ExitCode.FAILED, "")
-    assert json.loads(done.stderr)["error"]["code"] == "system-refused"
+    assert refusal(done, ExitCode.FAILED)["code"] == "system-refused"
 
 
 def test_damaged_verdict_is_reported_without_traceback(tmp_path: Path, run: Run) -> None:
@@ -262,12 +256,10 @@ def test_damaged_verdict_is_reported_without_traceback(tmp_path: Path, run: Run)
     for content in (b"", b"[]", b"\xff", b'{"draw": 1}'):
         (tmp_path / "verdicts" / "1-0.json").write_bytes(content)
         done = run(tmp_path, "node", "verdicts", "--state-dir", ".", "--json")
-        assert (done.returncode, done.stdout) == (ExitCode.USAGE, "")
-        assert json.loads(done.stderr)["error"]["code"] == "verdict-damaged"
+        assert refusal(done, ExitCode.USAGE)["code"] == "verdict-damaged"
 
 
 def test_unreadable_login_names_remedy(tmp_path: Path, run: Run) -> None:
     (tmp_path / "config" / "zoo-compute" / "login.json").mkdir(parents=True)
     done = run(tmp_path, "job", "list", "--json")
-    assert (done.returncode, done.stdout) == (ExitCode.USAGE, "")
-    assert json.loads(done.stderr)["error"]["code"] == "login-damaged"
+    assert refusal(done, ExitCode.USAGE)["code"] == "login-damaged"

@@ -87,9 +87,8 @@ def test_client_signs_in_on_demand_and_after_expiry(market: Market) -> None:
             message = request.json()["message"]
             signer = Account.recover_message(encode_defunct(text=message), signature=request.json()["signature"])
             assert signer == wallet.address
-            assert message.startswith(
-                f"market.test wants you to sign in with your Ethereum account:\n{signer}\n\nSign in."
-            )
+            first = "market.test wants you to sign in with your Ethereum account:"
+            assert message.startswith(f"{first}\n{signer}\n\nSign in.")
             assert "Nonce: n0nce1234" in message
             valid.add(f"t{len(valid)}")
             return reply(200, {"token": max(valid)})
@@ -143,12 +142,8 @@ def test_problem_keeps_its_code_field_and_remedy(market: Market) -> None:
     with pytest.raises(ApiError) as error:
         Connection(market.url).post("/v1/quotes", {}, repeatable=True)
     found = error.value
-    assert (found.code, found.field, found.remedy, found.extra) == (
-        "invalid-spec",
-        "tier",
-        "Choose one.",
-        {"reason": "typo"},
-    )
+    assert (found.code, found.field, found.remedy) == ("invalid-spec", "tier", "Choose one.")
+    assert found.extra == {"reason": "typo"}
     assert "tier: no invalid-spec" in str(found)
     assert len(market.requests) == 1, "a refusal is not repeated"
 
@@ -259,6 +254,10 @@ def test_attempt_outlasting_retry_time_is_repeated(market: Market) -> None:
     assert Connection(market.url, retry_seconds=0.5).post("/v1/blobs", {}, repeatable=True) == {"cid": "c"}
 
 
+def stream(content: bytes) -> Answer:
+    return 200, {"Content-Type": "text/event-stream"}, content
+
+
 def test_events_resume_after_lost_connection_until_job_ends(market: Market, caplog: pytest.LogCaptureFixture) -> None:
     def answer(request: Request) -> Answer:
         asked = len([one for one in market.requests if one.path.endswith("/events")])
@@ -266,14 +265,10 @@ def test_events_resume_after_lost_connection_until_job_ends(market: Market, capl
             return reply(200, {**JOB, "status": "settled" if asked >= 3 else "running"})
         seen = int(request.headers["last-event-id"])
         if seen == 0:
-            return (
-                200,
-                {"Content-Type": "text/event-stream"},
-                _event(1, "status") + _event(2, "step") + b"id: 3\ndata: {",
-            )
+            return stream(_event(1, "status") + _event(2, "step") + b"id: 3\ndata: {")
         if asked == 2:  # the state may be asked for twice, on a connection that was closed
             return problem(503, "starting")
-        return 200, {"Content-Type": "text/event-stream"}, b": ping\n\n" + _event(3, "round") if seen == 2 else b""
+        return stream(b": ping\n\n" + _event(3, "round") if seen == 2 else b"")
 
     market.answer = answer
     from zoo_compute.client.client import Client
@@ -300,36 +295,20 @@ def test_non_url_address_is_refused(url: str) -> None:
         Connection(url)
 
 
+_UNKNOWN = ("paid_wei", "fee_wei", "refund_wei", "clearing_price_wei_per_gpu_hour", "open_tx", "settlement_tx")
+_LATER = ("initial_loss", "final_loss", "final_model_cid", "matched_at", "first_step_at", "settled_at")
 JOB: dict[str, Any] = {
     "id": "0x" + "ab" * 32,
     "payer": "0x19E7E376E7C213B7E7e7e46cc70A5dD086DAff2A",
     "status": "running",
     "reason": "completed",
-    "tier": "bronze",
-    "nodes": 4,
-    "rounds": 8,
+    **{"tier": "bronze", "nodes": 4, "rounds": 8, "units_ordered": 32, "unit_weight_us": 1, "sampling_bps": 200},
     "spec": {},
-    "units_ordered": 32,
-    "unit_weight_us": 1,
-    "sampling_bps": 200,
-    "budget_wei": "5",
-    "max_price_wei": "5",
+    **dict.fromkeys(("budget_wei", "max_price_wei", "escrowed_wei"), "5"),
     "wait_until": "2030-01-01T00:00:00Z",
-    "escrowed_wei": "5",
-    "clearing_price_wei_per_gpu_hour": None,
-    "paid_wei": None,
-    "fee_wei": None,
-    "refund_wei": None,
-    "open_tx": None,
-    "settlement_tx": None,
-    "progress": {"round": 0, "rounds": 8, "units": {}, "validation_loss": None},
-    "initial_loss": None,
-    "final_loss": None,
-    "final_model_cid": None,
     "created_at": "2026-01-01T00:00:00Z",
-    "matched_at": None,
-    "first_step_at": None,
-    "settled_at": None,
+    "progress": {"round": 0, "rounds": 8, "units": {}, "validation_loss": None},
+    **dict.fromkeys((*_UNKNOWN, *_LATER)),
 }
 
 

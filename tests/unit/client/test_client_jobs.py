@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from eth_account import Account
 from kit.errors import raises_code
+from kit.nodes import networks
 
 from training_gym.spec.config import TrainingSpec
 from zoo_compute.audit.evidence import evidence_errors
@@ -27,28 +28,10 @@ from zoo_protocol.messages import Domain, JobOrder
 WALLET = Wallet("0x" + "22" * 32)
 CID = "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy"
 ESCROW, TOKEN = "0x" + "e5" * 20, "0x" + "70" * 20
-NETWORK = Network.model_validate(
-    {
-        "name": "devnet",
-        "chain_id": 31337,
-        "rpc_url": "http://rpc.test",
-        "gateway_url": "http://gateway.test",
-        "contracts": {"JobEscrow": ESCROW, "ZenToken": TOKEN},
-        "fee_bps": 500,
-        "sampling_floor_bps": 200,
-        "challenge_seconds": 4,
-        "verifier_minimum_stake_wei": "1",
-        "tiers": {
-            "bronze": {
-                "id": 1,
-                "gpus": 4,
-                "reserve_price_wei": "2500000000000000000",
-                "minimum_stake_wei": "1",
-                "reference_flops_per_gpu": 10**10,
-            }
-        },
-    }
-)
+TIER = {"id": 1, "gpus": 4, "reserve_price_wei": "2500000000000000000", "minimum_stake_wei": "1"}
+TIERS = {"tiers": {"bronze": TIER | {"reference_flops_per_gpu": 10**10}}}
+CONTRACTS = {"contracts": {"JobEscrow": ESCROW, "ZenToken": TOKEN}}
+NETWORK = Network.model_validate(networks.NETWORK.model_dump() | {"chain_id": 31337} | CONTRACTS | TIERS)
 REQUEST: dict[str, Any] = {
     "model_config": {"hidden_size": 64},
     "data_config": {"dataset": CID},
@@ -69,17 +52,9 @@ def spec() -> TrainingSpec:
 def quote(**changes: Any) -> Quote:
     asked = spec()
     weight = -(-asked.flops_per_unit() * 10**6 // 10**10)
-    amounts = dict.fromkeys(
-        (
-            "unit_price_at_reserve_wei",
-            "unit_price_at_max_price_wei",
-            "cost_at_reserve_wei",
-            "cost_at_max_price_wei",
-            "highest_payable_price_wei",
-            "reserve_price_wei",
-        ),
-        "1",
-    )
+    prices = ("reserve_price", "highest_payable_price", "cost_at_reserve", "cost_at_max_price")
+    unit_prices = ("unit_price_at_reserve", "unit_price_at_max_price")
+    amounts = dict.fromkeys((f"{name}_wei" for name in (*prices, *unit_prices)), "1")
     document = {
         "spec": asked.to_dict(),
         "spec_hash": asked.spec_hash(),

@@ -4,6 +4,7 @@ import io
 import sys
 
 import pytest
+from kit.errors import raises_code
 
 from zoo_compute.base.errors import ConfigError, ZooError
 from zoo_compute.terminal.confirmation import confirm
@@ -31,16 +32,14 @@ def test_consent_shows_plan_and_continues(
 @pytest.mark.parametrize("answer", ["n\n", "\n", "", "yet\n"])
 def test_other_answers_end_the_command(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", Terminal(answer))
-    with pytest.raises(ZooError) as ended:
+    with raises_code(ZooError, "not-confirmed"):
         confirm(PLAN, "Open?", yes=False)
-    assert ended.value.code == "not-confirmed"
 
 
 def test_script_needs_option(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
-    with pytest.raises(ConfigError) as ended:
+    with raises_code(ConfigError, "confirmation-missing") as ended:
         confirm(PLAN, "Open?", yes=False)
-    assert ended.value.code == "confirmation-missing"
     assert "--yes" in str(ended.value.remedy)
     capsys.readouterr()
     confirm(PLAN, "Open?", yes=True)

@@ -1,37 +1,23 @@
 import pytest
 
-from zoo_protocol.content.cid import (
-    DAG_PB,
-    MAX_BLOCK_BYTES,
-    RAW,
-    BlockMismatch,
-    Cid,
-    ContentTooLarge,
-    InvalidCid,
-    cid_of_raw,
-    cids_of_digest,
-    digest_of,
-    of_block,
-    parse,
-    verify_block,
-)
+from zoo_protocol.content import cid as cids
 
 HELLO = "bafkreifzjut3te2nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e"
 
 
 def test_raw_cid_of_hello_world_matches_published_one():
-    assert cid_of_raw(b"hello world") == HELLO
-    assert digest_of(HELLO).hex() == "b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9"
-    raw, tree = cids_of_digest(digest_of(HELLO))
+    assert cids.cid_of_raw(b"hello world") == HELLO
+    assert cids.digest_of(HELLO).hex() == "b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9"
+    raw, tree = cids.cids_of_digest(cids.digest_of(HELLO))
     assert raw == HELLO
-    assert digest_of(tree) == digest_of(HELLO)
-    assert parse(tree).codec == DAG_PB
+    assert cids.digest_of(tree) == cids.digest_of(HELLO)
+    assert cids.parse(tree).codec == cids.DAG_PB
 
 
-@pytest.mark.parametrize("codec", [RAW, DAG_PB])
+@pytest.mark.parametrize("codec", [cids.RAW, cids.DAG_PB])
 def test_text_and_binary_forms_round_trip(codec):
-    cid = of_block(codec, b"block")
-    assert parse(str(cid)) == cid == Cid.from_bytes(cid.to_bytes())
+    cid = cids.of_block(codec, b"block")
+    assert cids.parse(str(cid)) == cid == cids.Cid.from_bytes(cid.to_bytes())
 
 
 @pytest.mark.parametrize(
@@ -52,15 +38,15 @@ def test_text_and_binary_forms_round_trip(codec):
     ],
 )
 def test_every_other_form_is_refused(text):
-    with pytest.raises(InvalidCid):
-        parse(text)
+    with pytest.raises(cids.InvalidCid):
+        cids.parse(text)
 
 
 def test_block_must_match_cid_and_size():
-    cid = of_block(RAW, b"block")
-    assert verify_block(cid, b"block") == b"block"
-    with pytest.raises(BlockMismatch):
-        verify_block(cid, b"blocK")
-    large = bytes(MAX_BLOCK_BYTES + 1)
-    with pytest.raises(ContentTooLarge):
-        verify_block(of_block(RAW, large), large)
+    cid = cids.of_block(cids.RAW, b"block")
+    assert cids.verify_block(cid, b"block") == b"block"
+    with pytest.raises(cids.BlockMismatch):
+        cids.verify_block(cid, b"blocK")
+    large = bytes(cids.MAX_BLOCK_BYTES + 1)
+    with pytest.raises(cids.ContentTooLarge):
+        cids.verify_block(cids.of_block(cids.RAW, large), large)

@@ -1,9 +1,9 @@
 """The demonstration's expectations of slow link, late payload and leaver."""
 
-import copy
 from typing import Any
 
 import pytest
+from kit.documents import changed
 from kit.nodes.demo_training import LEAVER, NAMES, TRAINING
 
 from zoo_compute.demo import training as demo_training
@@ -13,16 +13,6 @@ BEARS = "the slow link's compression level follows the rule"
 SENT = "the slow link sent the assigned number of entries and committed to it"
 JOINED, WEIGHS = "a payload came late and was aggregated once", "its weight follows its delay"
 CAUGHT_UP = "it caught up by the missed updates"
-
-
-def _changed(path: tuple[str | int, ...], value: object) -> Any:
-    training: Any = copy.deepcopy(TRAINING)
-    *way, last = path
-    place = training
-    for step in way:
-        place = place[step]
-    place[last] = value
-    return training
 
 
 def _broken(training: Any) -> set[str]:
@@ -59,7 +49,7 @@ def test_kept_expectations_pass() -> None:
     ],
 )
 def test_broken_expectation_is_named(path: tuple[str | int, ...], value: object, broken: set[str]) -> None:
-    assert _broken(_changed(path, value)) == broken
+    assert _broken(changed(TRAINING, path, value)) == broken
 
 
 def _all_of_it(quickest_seconds: float | None) -> Any:
@@ -88,10 +78,10 @@ def test_report_names_compression_levels_weight_and_bytes() -> None:
 
 
 def test_unmeasured_rate_is_absent() -> None:
-    slow = demo_training.report_lines(_changed(("slow_link", "bytes_per_second"), None), NAMES, 4.0)[1]
-    assert "With an unmeasured rate" in slow
-    nothing_sent = demo_training.report_lines(_changed(("update_bytes",), 0), NAMES, 4.0)[0]
-    assert "0 kB on the wire" in nothing_sent
-    assert demo_training.report_lines(_changed(("leaver", "lost"), []), NAMES, 4.0)[3].startswith(NAMES[LEAVER])
-    one = demo_training.report_lines(_changed(("leaver", "caught_up", "updates"), 1), NAMES, 4.0)[3]
-    assert "it fetched the update: 66092 bytes" in one
+    def line(number: int, path: tuple[str, ...], value: object) -> str:
+        return demo_training.report_lines(changed(TRAINING, path, value), NAMES, 4.0)[number]
+
+    assert "With an unmeasured rate" in line(1, ("slow_link", "bytes_per_second"), None)
+    assert "0 kB on the wire" in line(0, ("update_bytes",), 0)
+    assert line(3, ("leaver", "lost"), []).startswith(NAMES[LEAVER])
+    assert "it fetched the update: 66092 bytes" in line(3, ("leaver", "caught_up", "updates"), 1)

@@ -10,15 +10,8 @@ from kit.errors import raises_code
 from market.chain.contracts.bindings import DisputesDispute, DisputesUnit
 from market.domain.lifecycle import DISPUTE_STATUSES, DisputeStatus
 from market.domain.network import DEVNET
-from market.payments.settlement.dispute_keeper import (
-    PARTIAL_BALLOT_DIVISOR,
-    Ballot,
-    ballots,
-    due_ballots,
-    due_for_unit,
-    due_in_dispute,
-    due_vote,
-)
+from market.payments.settlement import dispute_keeper
+from market.payments.settlement.dispute_keeper import Ballot, ballots, due_ballots, due_in_dispute, due_vote
 from market.verification.disputes.models import Verdict
 from market.verification.disputes.referee_evidence import dissenting_verdict
 from training_gym.spec.config import TrainingSpec
@@ -63,11 +56,9 @@ def unit_state(open_: int = 1, *, until: int = 50, unpaid: bool = False, convict
     return {"open": open_, "disputableUntil": until, "unpaid": unpaid, "convicted": convicted}
 
 
-def verdict(referee: str, provider_correct: bool) -> Verdict:
-    signature = "0x" + referee[-2:] * 65
-    return Verdict(
-        dispute_id=DISPUTE, draw=0, referee=referee, provider_correct=provider_correct, reason="x", signature=signature
-    )
+def verdict(referee: str, correct: bool, reason: str = "x") -> Verdict:
+    named = {"dispute_id": DISPUTE, "draw": 0, "referee": referee, "signature": "0x" + referee[-2:] * 65}
+    return Verdict(**named, provider_correct=correct, reason=reason)
 
 
 S = DisputeStatus
@@ -125,7 +116,7 @@ def test_unanimous_quorum_is_sent_with_gaps() -> None:
 DRAWN_AT = 1_000_000
 WAITED = DRAWN_AT + DEVNET.verdict_wait_seconds
 DEADLINE = DRAWN_AT + DEVNET.disputes.verdict_seconds
-LATE = DEADLINE - DEVNET.disputes.verdict_seconds // PARTIAL_BALLOT_DIVISOR
+LATE = DEADLINE - DEVNET.disputes.verdict_seconds // dispute_keeper.PARTIAL_BALLOT_DIVISOR
 
 
 @pytest.mark.parametrize(
@@ -177,10 +168,8 @@ def test_votes_for_each_side_are_submitted_separately() -> None:
 )
 def test_only_signer_against_all_others_is_wrong(reasons: list[str], odd: str | None) -> None:
     committee = [A, B, C, D, E]
-    signed = [
-        Verdict(dispute_id=DISPUTE, draw=0, referee=who, provider_correct=reason == "step_correct", reason=reason)
-        for who, reason in zip(committee, reasons, strict=False)
-    ]
+    given = zip(committee, reasons, strict=False)
+    signed = [verdict(who, reason == "step_correct", reason) for who, reason in given]
     found = dissenting_verdict(committee, signed)
     assert (found and found.referee) == odd
     votes = {(0, one.referee): {one.provider_correct: "0x"} for one in signed if one.reason in REPLAYED}
@@ -188,10 +177,7 @@ def test_only_signer_against_all_others_is_wrong(reasons: list[str], odd: str | 
 
 
 def test_committee_of_two_proves_no_fault() -> None:
-    signed = [
-        Verdict(dispute_id=DISPUTE, draw=0, referee=who, provider_correct=right, reason="step_false")
-        for who, right in ((A, True), (B, False))
-    ]
+    signed = [verdict(who, right, "step_false") for who, right in ((A, True), (B, False))]
     assert dissenting_verdict([A, B], signed) is None
     assert prove_misconduct({(0, A): {True: "0x"}, (0, B): {False: "0x"}}, 0, [A, B]) == []
 
@@ -218,11 +204,9 @@ def test_later_draw_is_separate_occasion() -> None:
 def test_held_payout_follows_dispute_outcome(
     unit: DisputesUnit, claimable_at: int | None, time: int, due: str | None
 ) -> None:
-    found = due_for_unit(UNIT, unit, claimable_at, time)
+    found = dispute_keeper.due_for_unit(UNIT, unit, claimable_at, time)
     assert (found and found.call["function"]) == due
 
-
-# --- judging
 
 ENVIRONMENT, OTHER_CLASS = "0x" + "e1" * 32, "0x" + "e2" * 32
 DIGESTS = [to_hex(keccak(bytes([boundary]))) for boundary in range(5)]
@@ -279,9 +263,8 @@ def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             return dict(answer)
 
         bench = ReplayContext(Workspace(tmp_path), Gateway(state), environment, run)  # type: ignore[arg-type]
-        return decide_segment(
-            case, RevealedTrace(shown, DIGESTS), step, STATE_CID, DataDeadline(over, could_serve), bench
-        )
+        revealed, deadline = RevealedTrace(shown, DIGESTS), DataDeadline(over, could_serve)
+        return decide_segment(case, revealed, step, STATE_CID, deadline, bench)
 
     return find
 

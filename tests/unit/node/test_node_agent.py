@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from eth_account import Account
+from kit.nodes.lone_nodes import KEY, SAID, Standing, agent_of, config_of, running
 from kit.nodes.networks import NETWORK
 from kit.waiting import wait_until
 
@@ -23,7 +23,6 @@ from zoo_compute.node import lifecycle as node_lifecycle
 from zoo_compute.node.agent import NodeAgent
 from zoo_compute.node.attestation.quotes import AttestationRenewal
 from zoo_compute.node.background_services import BackgroundServices
-from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.disk import workspace
 from zoo_compute.node.disk.durable_files import write_json
 from zoo_compute.node.disputes.defence import Disputes
@@ -33,9 +32,6 @@ from zoo_compute.node.market.calls import Lease
 from zoo_compute.node.payouts import Payouts
 from zoo_compute.node.work.held_lease import HeldLease
 from zoo_protocol.content.cid import RAW, of_block
-from zoo_protocol.hashing import to_hex
-
-KEY = "0x" + "11" * 32
 
 
 @pytest.fixture
@@ -43,9 +39,7 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NodeAgent:
     monkeypatch.setattr(
         "zoo_compute.node.agent.HeldLease", lambda _market, lease: nullcontext(SimpleNamespace(lease=lease))
     )
-    config = NodeConfig("http://127.0.0.1:1", "provider", tmp_path, "node", profile="cpu-avx2-1")
-    wallet = Wallet(to_hex(bytes(Account.create().key)))
-    return NodeAgent(config, wallet, lambda *_: SimpleNamespace(close=lambda: None))  # type: ignore[arg-type,return-value]
+    return agent_of(tmp_path)
 
 
 class Gates:
@@ -91,123 +85,79 @@ def test_failing_thread_does_not_keep_node_busy(agent: NodeAgent) -> None:
     assert not agent.is_busy
 
 
-SAID = {"status": "active", "reason": None, "benchmark_by": None, "next_within_seconds": 4, "verifiers_of_class": 0}
-
-
-class Standing:
-    environment_class = "class"
-    network = NETWORK
-
-    def __init__(self, defect: Exception | None = None) -> None:
-        self.heard = threading.Semaphore(0)
-        self.defect = defect
-
-    def log_verifier_count(self, _: int) -> None:
-        self.heard.release()
-
-    def advance(self, *_: Any, **__: Any) -> None:
-        if self.defect is not None:
-            raise self.defect
-
-    def close(self) -> None:
-        pass
-
-
 @pytest.fixture
-def running(agent: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> NodeAgent:
-    agent._executor.start = lambda: None  # type: ignore[method-assign]
+def node(agent: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> NodeAgent:
+    """A node without work, pay and disputes."""
+    monkeypatch.setattr(Payouts, "collect", lambda _: None)
+    for duty in (Omissions, Disputes):
+        monkeypatch.setattr(duty, "watch", lambda _: None)
     monkeypatch.setattr(agent, "_start_workers", lambda _: [])
     monkeypatch.setattr(agent, "_heartbeat", lambda _: SAID)
     monkeypatch.setattr(BackgroundServices, "_duties_in_disputes", lambda *_: {})
     return agent
 
 
-def test_unmined_claim_does_not_delay_heartbeats(running: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unmined_claim_does_not_delay_heartbeats(node: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
     standing, may_end = Standing(), threading.Event()
-    monkeypatch.setattr(running, "_join", lambda: standing)
+    monkeypatch.setattr(node, "_join", lambda: standing)
     for slow in (Payouts, Omissions, Disputes):
         name = "collect" if slow is Payouts else "watch"
         monkeypatch.setattr(slow, name, lambda _: may_end.wait(60))
-    thread = threading.Thread(target=running.run)
-    thread.start()
-    try:
+    with running(node, may_end):
         for _ in range(3):
             assert standing.heard.acquire(timeout=30)
         assert not may_end.is_set()
-    finally:
-        may_end.set()
-        running.stop()
-        thread.join(60)
 
 
-def test_node_checks_pay_before_joining(running: NodeAgent, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_node_checks_pay_before_joining(node: NodeAgent, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     collected, over = threading.Event(), threading.Event()
-    monkeypatch.setattr(running, "_join", lambda: over.wait(60) and None)
+    monkeypatch.setattr(node, "_join", lambda: over.wait(60) and None)
     monkeypatch.setattr(Payouts, "collect", lambda _: collected.set())
-    for quiet in (Omissions, Disputes):
-        monkeypatch.setattr(quiet, "watch", lambda _: None)
     write_json(tmp_path / "network.json", NETWORK.model_dump(mode="json"))
-    thread = threading.Thread(target=running.run)
-    thread.start()
-    try:
+    with running(node, over):
         assert collected.wait(30)
-    finally:
-        over.set()
-        running.stop()
-        thread.join(60)
 
 
 def test_node_continues_with_newly_named_network(
-    running: NodeAgent, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    node: NodeAgent, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     other = NETWORK.model_copy(update={"contracts": {**NETWORK.contracts, "JobEscrow": "0x" + "e7" * 20}})
     seen: set[str] = set()
     monkeypatch.setattr(Payouts, "collect", lambda payouts: seen.add(payouts._network.contracts["JobEscrow"]))
-    for quiet in (Omissions, Disputes):
-        monkeypatch.setattr(quiet, "watch", lambda _: None)
     try:
         for network in (NETWORK, other):
-            running._services.use_network(network)
+            node._services.use_network(network)
             wait_until(lambda escrow=network.contracts["JobEscrow"]: escrow in seen)
             written = Network.model_validate_json((tmp_path / "network.json").read_bytes())
             assert written == network
-        assert len(running._services._threads) == 1
+        assert len(node._services._threads) == 1
     finally:
-        running.stop()
-        running._services.join()
+        node.stop()
+        node._services.join()
 
 
 def test_old_blocks_are_dropped_and_pinned_ones_kept(
-    running: NodeAgent, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    node: NodeAgent, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(workspace, "_COLLECT_SECONDS", 0.0)
-    monkeypatch.setattr(running, "_join", Standing)
-    for quiet in (Payouts, Omissions, Disputes):
-        monkeypatch.setattr(quiet, "collect" if quiet is Payouts else "watch", lambda _: None)
-    store = running._workspace.store
-    running._workspace._collect_at = 0.0
+    monkeypatch.setattr(node, "_join", Standing)
+    store = node._workspace.store
+    node._workspace._collect_at = 0.0
     pinned, fetched = store.add(b"a checkpoint"), of_block(RAW, b"a state that was replayed once")
     store.put(fetched, b"a state that was replayed once")
     long_ago = time.time() - 90_000
     for pack in (tmp_path / "store" / "packs").iterdir():
         os.utime(pack, (long_ago, long_ago))
-    thread = threading.Thread(target=running.run)
-    thread.start()
-    try:
+    with running(node):
         wait_until(lambda: not store.has(fetched), "it fills the disk")
-    finally:
-        running.stop()
-        thread.join(60)
     assert store.has(pinned)
 
 
-def test_failing_heartbeat_thread_ends_node(running: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "_join", lambda: Standing(ZeroDivisionError()))
-    for quiet in (Payouts, Omissions, Disputes):
-        monkeypatch.setattr(quiet, "collect" if quiet is Payouts else "watch", lambda _: None)
+def test_failing_heartbeat_thread_ends_node(node: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node, "_join", lambda: Standing(ZeroDivisionError()))
     with pytest.raises(ZeroDivisionError):
-        running.run()
-    assert running._stopping.is_set()  # its other threads have ended with it
+        node.run()
+    assert node._stopping.is_set()  # its other threads have ended with it
 
 
 def test_node_status_does_not_wait_for_unit(tmp_path: Path) -> None:
@@ -220,7 +170,7 @@ def test_node_status_does_not_wait_for_unit(tmp_path: Path) -> None:
     market: Any = SimpleNamespace(
         network=lambda: network, register=lambda info: registered.append(info["name"]), start_benchmark=refuse
     )
-    config = NodeConfig("http://127.0.0.1:1", "provider", tmp_path, "node", profile="cpu-avx2-1")
+    config = config_of(tmp_path)
     with Executor(CPU, 1 << 30, tmp_path) as executor:
         standing = node_lifecycle.NodeLifecycle(config, market, Wallet(KEY), executor)
         standing.register("0x" + "cc" * 32)
@@ -249,7 +199,7 @@ def test_node_with_insufficient_hardware_retries_less_often(tmp_path: Path, monk
 
     network = SimpleNamespace(tiers={"bronze": None}, name="devnet")
     market: Any = SimpleNamespace(network=lambda: network, start_benchmark=refuse)
-    config = NodeConfig("http://127.0.0.1:1", "provider", tmp_path, "node", profile="cpu-avx2-1")
+    config = config_of(tmp_path)
     monkeypatch.setattr(node_lifecycle, "time", clock)
     with Executor(CPU, 1 << 30, tmp_path) as executor:
         standing = node_lifecycle.NodeLifecycle(config, market, Wallet(KEY), executor)
@@ -286,9 +236,7 @@ def busy(executor: Executor) -> Iterator[None]:
         thread.join()
 
 
-def test_node_sends_heartbeats_while_waiting_for_attestation(
-    running: NodeAgent, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_node_sends_heartbeats_while_waiting_for_attestation(node: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
     """NVIDIA's service may take minutes, each of which would be downtime."""
     standing, asked, answered = Standing(), threading.Event(), threading.Event()
 
@@ -296,46 +244,30 @@ def test_node_sends_heartbeats_while_waiting_for_attestation(
         asked.set()
         answered.wait(60)
 
-    monkeypatch.setattr(running, "_join", lambda: standing)
+    monkeypatch.setattr(node, "_join", lambda: standing)
     monkeypatch.setattr(AttestationRenewal, "keep", keep)
-    for quiet in (Payouts, Omissions, Disputes):
-        monkeypatch.setattr(quiet, "collect" if quiet is Payouts else "watch", lambda _: None)
-    running._services = BackgroundServices(
-        replace(running._parts, config=replace(running._config, attest=True)), running._fail
-    )
-    thread = threading.Thread(target=running.run)
-    thread.start()
-    try:
+    node._services = BackgroundServices(replace(node._parts, config=replace(node._config, attest=True)), node._fail)
+    with running(node, answered):
         assert asked.wait(60)
         for _ in range(3):
             assert standing.heard.acquire(timeout=30)
         assert not answered.is_set()
-    finally:
-        answered.set()
-        running.stop()
-        thread.join(60)
 
 
-def test_node_stops_when_other_node_has_its_wallet(running: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(_: object) -> None:
-        raise ApiError(409, "wallet-in-use", "another node was heard of")
+def refused(*_: object) -> None:
+    raise ApiError(409, "wallet-in-use", "another node was heard of")
 
-    monkeypatch.setattr(running, "_join", Standing)
-    monkeypatch.setattr(running, "_heartbeat", refused)
-    for quiet in (Payouts, Omissions, Disputes):
-        monkeypatch.setattr(quiet, "collect" if quiet is Payouts else "watch", lambda _: None)
+
+def test_node_stops_when_other_node_has_its_wallet(node: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node, "_join", Standing)
+    monkeypatch.setattr(node, "_heartbeat", refused)
     with pytest.raises(ApiError, match="wallet-in-use"):
-        running.run()
-    assert running._stopping.is_set()
+        node.run()
+    assert node._stopping.is_set()
 
 
 def test_refused_node_keeps_registration_of_other_unchanged(agent: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
     registered: list[str] = []
-
-    def refused(*_: object) -> None:
-        raise ApiError(409, "wallet-in-use", "another node was heard of")
-
-    agent._executor.start = lambda: None  # type: ignore[method-assign]
     standing = SimpleNamespace(register=registered.append, sign_challenge=None)
     monkeypatch.setattr("zoo_compute.node.agent.NodeLifecycle", lambda *_: standing)
     monkeypatch.setattr(agent._market, "acquire_wallet", refused)

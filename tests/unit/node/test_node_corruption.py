@@ -6,28 +6,24 @@ import json
 import os
 import shutil
 import sqlite3
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from eth_account import Account
 from kit.engines.disks import fill_disk
-from kit.nodes.networks import NETWORK
+from kit.nodes.lone_nodes import KEY, SAID, Standing, agent_of, config_of, running, trained, training_worker
 from kit.waiting import delay
 
 from training_gym.units.trace import state_path
 from zoo_compute.base.errors import Unreachable
-from zoo_compute.base.link import Link
 from zoo_compute.chain.disputes import Opened
 from zoo_compute.chain.wallet import Wallet
 from zoo_compute.content.blockstore import BlockStore
 from zoo_compute.node.agent import NodeAgent
 from zoo_compute.node.background_services import NodeComponents
-from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.disk.corruption import quarantine
 from zoo_compute.node.disk.durable_files import write_json
 from zoo_compute.node.disk.state_directory import lock_state_directory
@@ -37,18 +33,12 @@ from zoo_compute.node.disputes.referee import SignedVerdict, Verdicts
 from zoo_compute.node.market.calls import Lease
 from zoo_compute.node.payouts import Payouts
 from zoo_compute.node.periodic_tasks import is_disk_full
-from zoo_compute.node.work import worker as work_worker
 from zoo_compute.node.work.acknowledgements import Journal, StoredAcknowledgement
-from zoo_compute.node.work.effort import UnitResourceUsage
 from zoo_compute.node.work.states import StateUnavailable, state_file
-from zoo_compute.node.work.worker import Worker
-from zoo_protocol.hashing import to_hex
 from zoo_protocol.messages import UnitCommitment
 
-KEY = "0x" + "11" * 32
 JOB = "0x" + "01" * 32
 UNIT = UnitCommitment(JOB, 1, 0, Account.from_key(KEY).address, "0x" + "02" * 32, "0x" + "03" * 32)
-SAID = {"status": "active", "reason": None, "benchmark_by": None, "next_within_seconds": 4, "verifiers_of_class": 2}
 LONG_AGO = time.time() - 30 * 86_400
 
 
@@ -120,23 +110,6 @@ def root(filled: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(filled, tmp_path / "state"))
 
 
-class Standing:
-    environment_class = "class"
-    network = NETWORK
-
-    def __init__(self) -> None:
-        self.heard = threading.Semaphore(0)
-
-    def log_verifier_count(self, _: int) -> None:
-        self.heard.release()
-
-    def advance(self, *_: Any, **__: Any) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
 @pytest.fixture
 def lives(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], list[str]]:
     def away(*_: object) -> None:
@@ -148,19 +121,15 @@ def lives(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], list[str]]:
     monkeypatch.setattr(NodeAgent, "_heartbeat", lambda *_: SAID)
     monkeypatch.setattr(NodeComponents, "omission_chain", lambda *_: away)
     monkeypatch.setattr(NodeComponents, "gateway", lambda *_: None)
-    for name in ("DisputeChain", "JobChain"):
-        monkeypatch.setattr(f"zoo_compute.node.background_services.{name}", away)
+    monkeypatch.setattr("zoo_compute.node.background_services.DisputeChain", away)
 
     def start(root: Path) -> list[str]:
-        standing, quiet = Standing(), SimpleNamespace(start=lambda: None, close=lambda: None, last_class="")
-        config = NodeConfig("http://127.0.0.1:1", "provider", root, "node", profile="cpu-avx2-1")
+        standing = Standing()
         monkeypatch.setattr(NodeAgent, "_join", lambda _: standing)
         with lock_state_directory(root):
-            agent = NodeAgent(config, Wallet(KEY), lambda *_: quiet)  # type: ignore[arg-type,return-value]
+            agent = agent_of(root)
             monkeypatch.setattr(agent._market, "next_lease", lambda *_: delay(0.02))
-            thread = threading.Thread(target=lambda: agent.run())
-            thread.start()
-            try:
+            with running(agent):
                 assert standing.heard.acquire(timeout=60)
                 agent._journal.all()
                 assert agent._services.disputes is not None
@@ -168,9 +137,6 @@ def lives(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], list[str]]:
                 agent._workspace.tidy(48)
                 agent._workspace.release(["bafkreifzjut3te7nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e"])
                 agent._workspace.collect()
-            finally:
-                agent.stop()
-                thread.join(60)
             assert agent._failure is None
         return done
 
@@ -277,14 +243,9 @@ def test_unopenable_store_reports_lack_of_space(tiny_disk: Path) -> None:
 def test_node_waiting_for_space_stops_on_request(tiny_disk: Path) -> None:
     Workspace(tiny_disk)
     fill_disk(tiny_disk / "full")
-    agent = NodeAgent(
-        NodeConfig("http://127.0.0.1:1", "provider", tiny_disk, "node", profile="cpu-avx2-1"), Wallet(KEY)
-    )
-    thread = threading.Thread(target=agent.run)
-    thread.start()
-    agent.stop()
-    thread.join(60)
-    assert not thread.is_alive()
+    agent = NodeAgent(config_of(tiny_disk), Wallet(KEY))
+    with running(agent):
+        pass
     assert agent._failure is None
 
 
@@ -312,23 +273,6 @@ def test_damaged_replica_state_is_not_used(root: Path, damage: str) -> None:
     assert not path.exists()
 
 
-class Trains:
-    runs = 0
-
-    def run(self, task: dict[str, Any], *_: Any, **__: Any) -> dict[str, Any]:
-        self.runs += 1
-        directory = Path(task["output"])
-        for name in ("payload", "slot", "state-0"):
-            (directory / name).write_bytes(name.encode())
-        return {
-            "payload": str(directory / "payload"),
-            "payload_sha256": to_hex(hashlib.sha256(b"payload").digest()),
-            "slot_state": str(directory / "slot"),
-            "states": [str(directory / "state-0")],
-            "state_digests": [],
-        }
-
-
 @pytest.mark.parametrize(
     ("name", "damage"),
     [
@@ -339,22 +283,15 @@ class Trains:
 def test_unit_with_damaged_result_is_retrained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, damage: str
 ) -> None:
-    monkeypatch.setattr(work_worker, "unit_task", lambda *_: {})
-    monkeypatch.setattr(work_worker, "require_link", lambda *_: None)
-    names = ("market", "wallet", "domain", "gateway", "acknowledgements")
-    executor, space = Trains(), Workspace(tmp_path)
-    worker = Worker(workspace=space, executor=executor, link=Link(), **dict.fromkeys(names))  # type: ignore[arg-type]
-    cids = dict.fromkeys(("checkpoint_cid", "slot_state_cid", "restored_payload_cid", "eager_payload_cid"))
-    task = {"job_id": JOB, "round": 1, "slot": 0, "environment": "class", "spec": {"training_config": {"top_k": 64}}}
-    held: Any = SimpleNamespace(lease=SimpleNamespace(task=task | cids), progress=None, check=None)
-    worker._trained(held, UnitResourceUsage(Link()))
-    worker._trained(held, UnitResourceUsage(Link()))
-    assert executor.runs == 1
-    DAMAGES[damage](space.unit(JOB, 1, 0) / name)
-    result = worker._trained(held, UnitResourceUsage(Link()))
-    assert executor.runs == 2
+    worker, unit = training_worker(tmp_path, monkeypatch), Workspace(tmp_path).unit(JOB, 1, 0)
+    for _ in range(2):
+        trained(worker, JOB)
+    assert worker.executor.runs == 1
+    DAMAGES[damage](unit / name)
+    result = trained(worker, JOB)
+    assert worker.executor.runs == 2
     assert Path(result["payload"]).read_bytes() == b"payload"
-    assert json.loads((space.unit(JOB, 1, 0) / "result.json").read_text()) == result
+    assert json.loads((unit / "result.json").read_text()) == result
 
 
 @pytest.mark.parametrize("damage", DAMAGES)

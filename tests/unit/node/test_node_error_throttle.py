@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from eth_account import Account
 from kit.errors import raises_code
+from kit.nodes.lone_nodes import KEY, config_of
 
 from training_gym.runtime.profile import CPU
 from zoo_compute.base.errors import ConfigError, Unreachable
@@ -31,7 +32,6 @@ from zoo_compute.node.work.acknowledgements import Acknowledgements, Journal, No
 from zoo_protocol.hashing import to_hex
 from zoo_protocol.messages import Acknowledgement, UnitCommitment, omissions_domain, sign, typed_data
 
-KEY = "0x" + "11" * 32
 OMISSIONS = "0x" + "e6" * 20
 UNIT = UnitCommitment("0x" + "01" * 32, 1, 0, Account.from_key(KEY).address, "0x" + "02" * 32, "0x" + "03" * 32)
 
@@ -97,7 +97,7 @@ def test_full_disk_allows_later_benchmark(
     monkeypatch.setattr(NodeLifecycle, "_pass_challenge", full)
     network = SimpleNamespace(tiers={"bronze": None}, name="devnet")
     market: Any = SimpleNamespace(network=lambda: network)
-    config = NodeConfig("http://127.0.0.1:1", "provider", tmp_path, "node", profile="cpu-avx2-1")
+    config = config_of(tmp_path)
     with Executor(CPU, 1 << 30, tmp_path) as executor, caplog.at_level(logging.WARNING):
         standing = NodeLifecycle(config, market, Wallet(to_hex(bytes(Account.create().key))), executor)
         for _ in range(2):  # the second one comes too soon after it
@@ -135,7 +135,7 @@ def test_malformed_answer_ends_no_node_thread(tmp_path: Path, answer: Any) -> No
 
 def test_directory_serves_one_node_and_explains_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ZOO_PRIVATE_KEY", KEY)
-    config = NodeConfig("http://127.0.0.1:1", "provider", tmp_path, "node", profile="cpu-avx2-1")
+    config = config_of(tmp_path)
     at_hand = tmp_path / "files" / "at-hand"
     at_hand.parent.mkdir()
     at_hand.touch()

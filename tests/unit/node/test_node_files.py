@@ -1,6 +1,5 @@
 """A node's files after a power cut, and its survival of disk failures."""
 
-import hashlib
 import os
 import socket
 import stat
@@ -9,23 +8,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kit.nodes.lone_nodes import SAID, agent_of, trained, training_worker
 
 from zoo_compute.base.errors import ZooError
-from zoo_compute.base.link import Link
-from zoo_compute.chain.wallet import Wallet
 from zoo_compute.content.gateway import GatewayClient
 from zoo_compute.node.agent import NodeAgent
 from zoo_compute.node.attestation import quotes
-from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.disk.workspace import Workspace
 from zoo_compute.node.disputes.referee import SignedVerdict, Verdicts
 from zoo_compute.node.execution.tasks import TaskError
 from zoo_compute.node.market.calls import Lease
-from zoo_compute.node.work import worker as work_worker
-from zoo_compute.node.work.effort import UnitResourceUsage
-from zoo_compute.node.work.worker import Worker
 from zoo_protocol.content.cid import InvalidCid
-from zoo_protocol.hashing import to_hex
+
+JOB = "0x" + "22" * 32
 
 
 @pytest.fixture
@@ -49,72 +44,34 @@ def test_verdict_is_saved_before_signature_leaves(tmp_path: Path, synced: Any) -
     assert (True, (tmp_path / "verdicts").stat().st_ino, {"0x1-0.json"}) in synced
 
 
-class Trains:
-    def __init__(self) -> None:
-        self.runs = 0
-
-    def run(self, task: dict[str, Any], *_: Any, **__: Any) -> dict[str, Any]:
-        self.runs += 1
-        directory = Path(task["output"])
-        for name in ("payload", "slot", "state-0", "state-1"):
-            (directory / name).write_bytes(name.encode())
-        states = [str(directory / f"state-{number}") for number in (0, 1)]
-        return {
-            "payload": str(directory / "payload"),
-            "payload_sha256": to_hex(hashlib.sha256(b"payload").digest()),
-            "slot_state": str(directory / "slot"),
-            "states": states,
-            "state_digests": [],
-        }
-
-
-def executor_of(worker: Worker) -> Any:
-    return worker.executor
-
-
-def trained(worker: Worker, environment: str) -> dict[str, Any]:
-    cids = dict.fromkeys(("checkpoint_cid", "slot_state_cid", "restored_payload_cid", "eager_payload_cid"))
-    spec = {"training_config": {"top_k": 64}}
-    task = {"job_id": "0x" + "22" * 32, "round": 1, "slot": 0, "environment": environment, "spec": spec, **cids}
-    held = SimpleNamespace(lease=SimpleNamespace(task=task), progress=None, check=None)
-    return worker._trained(held, UnitResourceUsage(Link(None)))  # type: ignore[arg-type]
-
-
 @pytest.fixture
-def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Worker:
-    monkeypatch.setattr(work_worker, "unit_task", lambda *_: {})
-    monkeypatch.setattr(work_worker, "require_link", lambda *_: None)
-    names = ("market", "wallet", "domain", "gateway", "acknowledgements")
-    return Worker(workspace=Workspace(tmp_path), executor=Trains(), link=Link(), **dict.fromkeys(names))  # type: ignore[arg-type]
+def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    return training_worker(tmp_path, monkeypatch)
 
 
-def test_unit_files_are_synced_before_result_names_them(worker: Worker, synced: Any) -> None:
-    result = trained(worker, "class")
+def test_unit_files_are_synced_before_result_names_them(worker: Any, synced: Any) -> None:
+    result = trained(worker, JOB)
     inodes = [inode for folder, inode, _ in synced if not folder]
     own = [Path(name).stat().st_ino for name in (result["payload"], *result["states"])]
     written = (Path(result["payload"]).parent / "result.json").stat().st_ino
     assert max(map(inodes.index, own)) < inodes.index(written)
 
 
-def test_result_counts_only_for_its_environment_class(worker: Worker) -> None:
-    trained(worker, "class")
-    trained(worker, "class")
-    assert executor_of(worker).runs == 1
-    trained(worker, "another")  # its leaves differ: under this lease they would be false
-    assert executor_of(worker).runs == 2
+def test_result_counts_only_for_its_environment_class(worker: Any) -> None:
+    trained(worker, JOB)
+    trained(worker, JOB)
+    assert worker.executor.runs == 1
+    trained(worker, JOB, "another")  # its leaves differ: under this lease they would be false
+    assert worker.executor.runs == 2
 
 
 @pytest.fixture
 def agent(tmp_path: Path) -> NodeAgent:
-    config = NodeConfig("http://127.0.0.1:1", "provider", tmp_path, "node", profile="cpu-avx2-1")
-    return NodeAgent(config, Wallet("11" * 32), lambda *_: None)  # type: ignore[arg-type,return-value]
-
-
-SAID = {"status": "active", "reason": None, "benchmark_by": None, "next_within_seconds": 60, "verifiers_of_class": 2}
+    return agent_of(tmp_path)
 
 
 def test_disk_failure_does_not_end_heartbeats(agent: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent, "_heartbeat", lambda _: SAID)
+    monkeypatch.setattr(agent, "_heartbeat", lambda _: SAID | {"next_within_seconds": 60})
     idle = SimpleNamespace(advance=lambda *_, **__: None, log_verifier_count=lambda _: None)
 
     def refuse(*_: Any, **__: Any) -> None:

@@ -2,26 +2,24 @@
 
 import json
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kit.engines.http_servers import Handler
+from kit.nodes.lone_nodes import agent_of
 from kit.waiting import wait_until
 
 from zoo_compute.base.errors import ApiError, Unreachable
-from zoo_compute.chain.wallet import Wallet
 from zoo_compute.client.http import Connection
 from zoo_compute.content.blockstore import BlockNotFound
-from zoo_compute.node.agent import NodeAgent
-from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.disk.workspace import Workspace
 from zoo_compute.node.market.calls import Lease, Market
 from zoo_compute.node.work.held_lease import HeldLease, LeaseLost
 from zoo_compute.node.work.worker import Worker
 
-KEY = "0x" + "11" * 32
 LEASE = Lease("follow", "follow", "0x" + "00" * 32, "0x" + "11" * 32, {"checkpoint_cid": "bafy"}, 30.0)
 
 
@@ -64,14 +62,9 @@ def test_result_is_kept_until_market_answers(connection: Connection) -> None:
     assert not answers
 
 
-def agent_of(directory: Path, url: str) -> NodeAgent:
-    config = NodeConfig(url, "provider", directory, "node", profile="cpu-avx2-1")
-    return NodeAgent(config, Wallet(KEY), lambda *_: SimpleNamespace(close=lambda: None))  # type: ignore[arg-type,return-value]
-
-
 @pytest.mark.parametrize("can_be_done", [True, False])
 def test_node_stopped_during_outage_resumes_lease(tmp_path: Path, can_be_done: bool) -> None:
-    agent = agent_of(tmp_path, "http://127.0.0.1:1")
+    agent = agent_of(tmp_path)
     work = worker(agent._connection)
     begun = threading.Event()
 
@@ -103,19 +96,12 @@ class Away(ThreadingHTTPServer):
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
 
-class Taking(BaseHTTPRequestHandler):
+class Taking(Handler):
     server: Away
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.requests.append((self.path, body))
-        self.send_response(200)
-        self.send_header("Content-Length", "2")
-        self.end_headers()
-        self.wfile.write(b"{}")
-
-    def log_message(self, *_: Any) -> None:
-        pass
+        self.server.requests.append((self.path, json.loads(self.body())))
+        self.reply(b"{}")
 
 
 def test_lease_refusal_is_repeated_until_market_answers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

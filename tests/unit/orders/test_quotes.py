@@ -43,16 +43,12 @@ def test_detection_probability_matches_sampling(segments: int, rate_bps: int) ->
 
 
 def _request(tier: str, segments: int, max_price: int, inner_steps: int = 64, rounds: int = 1) -> JobSpec:
+    steps = {"rounds": rounds, "inner_steps": inner_steps, "segment_steps": inner_steps // segments}
     return JobSpec.model_validate(
         {
             "model_config": {"hidden_size": 1_536, "num_layers": 17, "num_heads": 12, "sequence_length": 2_048},
             "data_config": {"dataset": "b" * 59},
-            "training_config": {
-                "rounds": rounds,
-                "inner_steps": inner_steps,
-                "segment_steps": inner_steps // segments,
-                "batch_size": 512,
-            },
+            "training_config": steps | {"batch_size": 512},
             "tier": tier,
             "nodes": 1,
             "budget_max": str(2**90),

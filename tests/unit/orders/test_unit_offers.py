@@ -50,9 +50,8 @@ def test_next_round_unit_is_offered_while_usually_timely() -> None:
 def test_sequentially_offered_round_begins_with_quorum() -> None:
     assert round_start([3.0, 1.0, 2.0, 9.0], 6) == 9.0
     assert round_start([3.0, 1.0, 2.0], 6) is None
-    assert round_start(
-        [START + timedelta(seconds=seconds) for seconds in (7, 5, 0, 4, 900, 901)], 6
-    ) == LATE - timedelta(seconds=8)
+    starts = [START + timedelta(seconds=seconds) for seconds in (7, 5, 0, 4, 900, 901)]
+    assert round_start(starts, 6) == LATE - timedelta(seconds=8)
 
 
 def test_round_closes_with_all_or_quorum_after_deadline() -> None:

@@ -5,17 +5,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from kit.documents import changed
 
 from zoo_protocol.messages import UnitCommitment
-from zoo_protocol.payments.job_record import (
-    CheckpointRecord,
-    JobRecord,
-    RecordError,
-    SlashRecord,
-    UnitRecord,
-    WindowRecord,
-    leaf_of,
-)
+from zoo_protocol.payments import job_record
+from zoo_protocol.payments.job_record import CheckpointRecord, JobRecord, RecordError, SlashRecord, UnitRecord, leaf_of
 
 HASH = "0x" + "ab" * 32
 ADDRESS = "0x" + "11" * 20
@@ -24,29 +18,9 @@ ORDER = {"payer": ADDRESS, "specHash": HASH, **dict.fromkeys(_NUMBERS, "1")}
 
 
 def unit(round_: int, slot: int, status: str = "verified") -> UnitRecord:
-    return UnitRecord(
-        round_,
-        slot,
-        ADDRESS,
-        status,
-        None,
-        "cid",
-        None,
-        None,
-        None,
-        64,
-        HASH,
-        HASH,
-        "cid",
-        HASH,
-        "cid",
-        "0x",
-        0,
-        0,
-        2_500,
-        [1],
-        [],
-    )
+    started = ("cid", None, None, None)  # checkpoint, replica state, restored and eager payload
+    committed = (64, HASH, HASH, "cid", HASH, "cid", "0x")
+    return UnitRecord(round_, slot, ADDRESS, status, None, *started, *committed, 0, 0, 2_500, [1], [])
 
 
 def record(**changes: object) -> JobRecord:
@@ -65,7 +39,7 @@ def record(**changes: object) -> JobRecord:
         "units": [unit(1, 0), unit(0, 1), unit(0, 0, "rejected")],
         "slashes": [SlashRecord(0, 0, ADDRESS, "incorrect_computation", HASH, "cid", "dispute", None)],
         "checkpoints": [CheckpointRecord(0, "cid", "cid", "5.545177", [ADDRESS])],
-        "windows": [WindowRecord(0, HASH, [HASH])],
+        "windows": [job_record.WindowRecord(0, HASH, [HASH])],
         "initial_loss": "5.545177",
         "final_loss": None,
         "final_model_cid": None,
@@ -108,11 +82,7 @@ def test_paid_units_are_verified_ones_in_order() -> None:
     ],
 )
 def test_wrong_types_are_named(path: tuple[str | int, ...], value: object, field: str) -> None:
-    document = json.loads(record().to_bytes())
-    target = document
-    for key in path[:-1]:
-        target = target[key]
-    target[path[-1]] = value
+    document = changed(json.loads(record().to_bytes()), path, value)
     with pytest.raises(RecordError) as caught:
         JobRecord.from_bytes(json.dumps(document).encode())
     assert caught.value.field == field
@@ -120,12 +90,9 @@ def test_wrong_types_are_named(path: tuple[str | int, ...], value: object, field
 
 def test_missing_and_unknown_keys_are_named() -> None:
     document = json.loads(record().to_bytes())
-    document["units"][0]["extra"] = 1
-    with pytest.raises(RecordError, match="extra"):
-        JobRecord.from_bytes(json.dumps(document).encode())
-    del document["units"]
-    with pytest.raises(RecordError, match="units"):
-        JobRecord.from_bytes(json.dumps(document).encode())
+    for path, value in (("units", 0, "extra"), 1), (("units",), ...):
+        with pytest.raises(RecordError, match=str(path[-1])):
+            JobRecord.from_bytes(json.dumps(changed(document, path, value)).encode())
 
 
 @pytest.mark.parametrize(

@@ -20,27 +20,10 @@ from zoo_protocol import merkle
 from zoo_protocol.content.cid import cid_of_raw, digest_of
 from zoo_protocol.hashing import canonical_json, from_hex, keccak, sha256, to_hex
 from zoo_protocol.messages import Domain, JobOrder, UnitCommitment, sign, struct_hash, typed_data
-from zoo_protocol.payments.job_record import (
-    CheckpointRecord,
-    JobRecord,
-    PaidUnit,
-    PaidUnits,
-    RecordError,
-    SlashRecord,
-    UnitRecord,
-    WindowRecord,
-    dispute_id,
-    unit_leaf,
-)
-from zoo_protocol.payments.receipt import (
-    JobSettlement,
-    Opened,
-    Settled,
-    Slashed,
-    build_receipt,
-    net_unit_price,
-    unit_price,
-)
+from zoo_protocol.payments import job_record
+from zoo_protocol.payments import receipt as settled_receipt
+from zoo_protocol.payments.job_record import CheckpointRecord, JobRecord, PaidUnit, SlashRecord, UnitRecord
+from zoo_protocol.payments.receipt import JobSettlement, Opened, Settled, Slashed, net_unit_price, unit_price
 from zoo_protocol.payments.settlement_batch import JobLine, build_batch
 from zoo_protocol.verification import trace
 from zoo_protocol.verification.sampling import draw_segments
@@ -61,19 +44,17 @@ class World:
         self.files: dict[str, bytes] = {}
         dataset = self.put(canonical_json({"validation": {"cid": self.put(b"held-out text")}}))
         spec = canonical_json({"data_config": {"dataset": dataset}, "training_config": {"rounds": 2}})
-        self.order = JobOrder(
-            PAYER.address, to_hex(keccak(spec)), 1, 2, WEIGHT, 4, 200, BUDGET, PRICE, 2_000_000_000, 7
-        )
+        spec_hash = to_hex(keccak(spec))
+        self.order = JobOrder(PAYER.address, spec_hash, 1, 2, WEIGHT, 4, 200, BUDGET, PRICE, 2_000_000_000, 7)
         self.job_id = struct_hash(self.order)
         units = [self.unit(0, HONEST, "verified"), self.unit(1, CHEAT, "rejected")]
         leaves = [self.leaf(unit) for unit in units]
         root = to_hex(merkle.root([from_hex(leaf) for leaf in leaves]))
         evidence = self.put(b"evidence")
-        checkpoints = [
-            self.checkpoint(0, "5.500000"),
-            self.checkpoint(1, None),  # not known yet when the record was written
-            self.checkpoint(2, "3.000000"),
-        ]
+        known = {0: "5.500000", 1: None, 2: "3.000000"}  # one loss was missing when the record was written
+        checkpoints = [self.checkpoint(round_, loss) for round_, loss in known.items()]
+        found = "incorrect_computation", to_hex(digest_of(evidence)), evidence
+        slash = SlashRecord(0, 1, CHEAT.address, *found, "operator", "too_few_referees")
         self.record = JobRecord(
             job_id=self.job_id,
             network="devnet",
@@ -87,20 +68,9 @@ class World:
             clearing_price_wei_per_gpu_hour=str(PRICE),
             auction=None,
             units=[replace(unit, window_index=index) for index, unit in enumerate(units)],
-            slashes=[
-                SlashRecord(
-                    0,
-                    1,
-                    CHEAT.address,
-                    "incorrect_computation",
-                    to_hex(digest_of(evidence)),
-                    evidence,
-                    "operator",
-                    "too_few_referees",
-                )
-            ],
+            slashes=[slash],
             checkpoints=checkpoints,
-            windows=[WindowRecord(3, root, leaves)],
+            windows=[job_record.WindowRecord(3, root, leaves)],
             initial_loss="5.500000",
             final_loss="3.000000",
             final_model_cid=checkpoints[-1].model_cid,
@@ -157,32 +127,34 @@ class World:
     def leaf(self, unit: UnitRecord) -> str:
         assert unit.trace_root is not None
         assert unit.payload_hash is not None
-        return to_hex(unit_leaf(self.job_id, 0, unit.slot, unit.provider, unit.trace_root, unit.payload_hash))
+        place = self.job_id, 0, unit.slot, unit.provider
+        return to_hex(job_record.unit_leaf(*place, unit.trace_root, unit.payload_hash))
 
     def checkpoint(self, round_: int, loss: str | None) -> CheckpointRecord:
         model = self.put(f"model {round_}".encode())
         manifest = self.put(canonical_json({"round": round_, "model": model}))
         return CheckpointRecord(round_, manifest, model, loss, [HONEST.address])
 
+    def change(self, name: str, **changes: Any) -> None:
+        setattr(self, name, replace(getattr(self, name), **changes))
+
     def hide_loss(self, round_: int) -> None:
         shown = [replace(c, validation_loss=None) if c.round == round_ else c for c in self.record.checkpoints]
         ends = {"initial_loss": shown[0].validation_loss, "final_loss": shown[-1].validation_loss}
-        self.record = replace(self.record, checkpoints=shown, **ends)
+        self.change("record", checkpoints=shown, **ends)
 
     def change_unit(self, **changes: Any) -> None:
         honest, cheat = self.record.units
-        self.record = replace(self.record, units=[replace(honest, **changes), cheat])
+        self.change("record", units=[replace(honest, **changes), cheat])
 
     def with_v_of_0_or_1(self) -> str:
         raw = from_hex(self.record.units[0].commitment_signature or "", 65)
         return to_hex(raw[:64] + bytes([raw[64] - 27]))
 
     def have_fewer_segments(self) -> None:
-        self.record = replace(self.record, segments=1)
+        self.change("record", segments=1)
         root = from_hex(self.record.units[0].trace_root or "")
         self.change_unit(drawn_segments=draw_segments(from_hex(SEED), root, 1, 2_500))
-
-    # --- the chain and the gateway
 
     def opened(self, job_id: str) -> Opened:
         return self.on_open
@@ -194,18 +166,11 @@ class World:
         return [*(self.as_paid(unit) for unit in self.record.paid_units()), other]
 
     def as_paid(self, unit: UnitRecord) -> PaidUnit:
-        return PaidUnit(
-            self.job_id,
-            unit.round,
-            unit.slot,
-            unit.provider,
-            unit.trace_root or "",
-            unit.payload_hash or "",
-            str(PRICE),
-        )
+        root, payload = unit.trace_root or "", unit.payload_hash or ""
+        return PaidUnit(self.job_id, unit.round, unit.slot, unit.provider, root, payload, str(PRICE))
 
     def settlement(self, job_id: str) -> JobSettlement:
-        record = replace(self.record, batch_cid=self.put(PaidUnits(self.paid()).to_bytes()))
+        record = replace(self.record, batch_cid=self.put(job_record.PaidUnits(self.paid()).to_bytes()))
         part = replace(self.on_settle, record=to_hex(digest_of(self.put(record.to_bytes()))))
         return JobSettlement((part,), part.refund, part.to_round, over=True)
 
@@ -227,7 +192,7 @@ class World:
         net = net_unit_price(PRICE, WEIGHT, FEE_BPS)
         try:
             honest = build_batch(lines, self.paid(), {self.job_id: net, OTHER_JOB: net}).root
-        except RecordError:
+        except job_record.RecordError:
             honest = SEED
         return replace(self.posted, root=self.posted_root or honest)
 
@@ -246,8 +211,8 @@ class World:
 
     def by_dispute(self) -> None:
         [slash] = self.record.slashes
-        disputed = replace(slash, path="dispute", path_reason=None, evidence=dispute_id(SEED, PAYER.address))
-        self.record = replace(self.record, slashes=[disputed])
+        disputed = replace(slash, path="dispute", path_reason=None, evidence=job_record.dispute_id(SEED, PAYER.address))
+        self.change("record", slashes=[disputed])
         self.upheld = self.leaf(self.record.units[1]), "0xslash"
 
     def treasury_balance(self) -> int:
@@ -266,14 +231,20 @@ class World:
         return {finding.code for finding in verify_job(self.job_id, chain, chain, loss).findings}
 
 
+def balanced(receipt: dict[str, Any]) -> tuple[int, int]:
+    """Return pay and fee of a receipt that balances and pays only its first unit."""
+    paid, fee, refund, escrowed = (int(receipt[f"{name}_wei"]) for name in ("paid", "fee", "refund", "escrowed"))
+    assert paid + fee + refund == escrowed
+    assert [unit["paid_wei"] for unit in receipt["units"]] == [str(paid), "0"]
+    return paid, fee
+
+
 def test_honest_settlement_has_no_finding_and_balances() -> None:
     world: Any = World()
     found = verify_job(world.job_id, world, world, lambda _spec, model, _text: 5.5 if model == b"model 0" else 3.0)
     assert found.findings == []
-    money = {name: int(found.receipt[f"{name}_wei"]) for name in ("paid", "fee", "refund", "escrowed")}
-    assert money["paid"] + money["fee"] + money["refund"] == money["escrowed"]
-    assert money["fee"] == (money["paid"] + money["fee"]) * FEE_BPS // 10_000
-    assert [unit["paid_wei"] for unit in found.receipt["units"]] == [str(money["paid"]), "0"]
+    paid, fee = balanced(found.receipt)
+    assert fee == (paid + fee) * FEE_BPS // 10_000
     verified = found.receipt["units"][0]
     assert (verified["sampling_bps"], len(verified["drawn_segments"])) == (2_500, 1)
     assert verified["detection_probability"] == 0.25  # one of four segments
@@ -285,11 +256,8 @@ def test_unit_forfeited_after_batch_is_unpaid_and_balances() -> None:
     other, its_own = (("UnitStruck", {"unitId": key}, "0x") for key in (SEED, world.leaf(world.record.units[0])))
     for events, is_paid in (([], True), ([other], True), ([other, its_own], False)):
         forfeited = JobSettlement.from_events(events).struck
-        found = build_receipt(world.record, world.on_open, replace(paid, struck=forfeited), [], 0)
-        money = {name: int(found[f"{name}_wei"]) for name in ("paid", "fee", "refund", "escrowed")}
-        assert money["paid"] + money["fee"] + money["refund"] == money["escrowed"]
-        assert [unit["paid_wei"] for unit in found["units"]] == [str(money["paid"]), "0"]
-        assert (money["paid"] > 0, money["fee"] > 0) == (is_paid, is_paid)
+        found = settled_receipt.build_receipt(world.record, world.on_open, replace(paid, struck=forfeited), [], 0)
+        assert [amount > 0 for amount in balanced(found)] == [is_paid, is_paid]
 
 
 def test_committee_penalty_matches_upheld_dispute() -> None:
@@ -307,57 +275,51 @@ def test_committee_penalty_matches_upheld_dispute() -> None:
 
 FORGED: list[tuple[str, Callable[[World], None]]] = [
     ("wrong_payment", lambda w: w.change_unit(status="rejected")),
-    ("wrong_payment", lambda w: setattr(w, "posted", replace(w.posted, claimed={CHEAT.address: 1}))),
+    ("wrong_payment", lambda w: w.change("posted", claimed={CHEAT.address: 1})),
     ("wrong_batch", lambda w: setattr(w, "posted_root", SEED)),
     ("wrong_batch", lambda w: setattr(w, "batch_units", [w.as_paid(w.record.units[1]), w.paid()[1]])),
     ("wrong_batch", lambda w: setattr(w, "batch_units", w.paid()[:1])),
-    ("wrong_batch", lambda w: setattr(w, "other_part", replace(w.other_part, paid=w.other_part.paid - 1))),
-    ("wrong_batch", lambda w: setattr(w, "posted", replace(w.posted, net=w.posted.net + 1))),
+    ("wrong_batch", lambda w: w.change("other_part", paid=w.other_part.paid - 1)),
+    ("wrong_batch", lambda w: w.change("posted", net=w.posted.net + 1)),
     ("wrong_batch", lambda w: w.change_unit(status="rejected")),
-    ("wrong_units", lambda w: setattr(w, "on_settle", replace(w.on_settle, units=2))),
-    ("wrong_fee", lambda w: setattr(w, "posted", replace(w.posted, fee_collected=w.posted.fee + 1))),
+    ("wrong_units", lambda w: w.change("on_settle", units=2)),
+    ("wrong_fee", lambda w: w.change("posted", fee_collected=w.posted.fee + 1)),
     ("sampled_too_little", lambda w: w.change_unit(sampling_bps=199)),
     ("bad_record", lambda w: w.change_unit(sampling_bps=10_001)),
-    ("bad_record", lambda w: setattr(w, "record", replace(w.record, segments=0))),
-    ("bad_record", lambda w: setattr(w, "record", replace(w.record, segments=2**16))),
-    ("bad_record", lambda w: setattr(w, "record", replace(w.record, order={}))),
+    ("bad_record", lambda w: w.change("record", segments=0)),
+    ("bad_record", lambda w: w.change("record", segments=2**16)),
+    ("bad_record", lambda w: w.change("record", order={})),
     ("wrong_segments", lambda w: w.have_fewer_segments()),
-    ("paid_twice", lambda w: setattr(w, "record", replace(w.record, units=[w.record.units[0]] * 2))),
+    ("paid_twice", lambda w: w.change("record", units=[w.record.units[0]] * 2)),
     ("no_commitment", lambda w: w.change_unit(salt=None)),
     ("wrong_start", lambda w: w.change_unit(start_checkpoint_cid=w.record.checkpoints[1].cid)),
-    ("wrong_loss", lambda w: setattr(w, "record", replace(w.record, checkpoints=[]))),
-    (
-        "wrong_evidence",
-        lambda w: setattr(w, "record", replace(w.record, slashes=[replace(w.record.slashes[0], evidence_cid="none")])),
-    ),
-    ("wrong_fee", lambda w: setattr(w, "on_settle", replace(w.on_settle, fee=w.on_settle.fee - 1))),
-    ("wrong_refund", lambda w: setattr(w, "on_settle", replace(w.on_settle, refund=w.on_settle.refund + 1))),
-    ("wrong_transfers", lambda w: setattr(w, "other_part", replace(w.other_part, refund=1))),
+    ("wrong_loss", lambda w: w.change("record", checkpoints=[])),
+    ("wrong_evidence", lambda w: w.change("record", slashes=[replace(w.record.slashes[0], evidence_cid="none")])),
+    ("wrong_fee", lambda w: w.change("on_settle", fee=w.on_settle.fee - 1)),
+    ("wrong_refund", lambda w: w.change("on_settle", refund=w.on_settle.refund + 1)),
+    ("wrong_transfers", lambda w: w.change("other_part", refund=1)),
     ("wrong_transfers", lambda w: w.moved.update({TREASURY: 1})),
     ("wrong_deposit", lambda w: setattr(w, "deposit", BUDGET - 1)),
-    ("wrong_price", lambda w: setattr(w, "on_settle", replace(w.on_settle, price=PRICE - 10**15))),
-    ("price_above_maximum", lambda w: setattr(w, "on_open", replace(w.on_open, max_price=PRICE - 1))),
+    ("wrong_price", lambda w: w.change("on_settle", price=PRICE - 10**15)),
+    ("price_above_maximum", lambda w: w.change("on_open", max_price=PRICE - 1)),
     ("wrong_order", lambda w: w.record.order.update(budget=str(2 * BUDGET))),
-    ("foreign_signature", lambda w: setattr(w, "on_open", replace(w.on_open, payer=CHEAT.address))),
+    ("foreign_signature", lambda w: w.change("on_open", payer=CHEAT.address)),
     ("foreign_signature", lambda w: w.change_unit(commitment_signature=w.record.units[1].commitment_signature)),
     ("foreign_signature", lambda w: w.change_unit(commitment_signature=w.with_v_of_0_or_1())),
     ("no_commitment", lambda w: w.change_unit(commitment_signature=None)),
     ("wrong_payload", lambda w: w.change_unit(salt=SEED)),
-    ("wrong_window", lambda w: setattr(w, "on_chain", replace(w.on_chain, root=SEED))),
+    ("wrong_window", lambda w: w.change("on_chain", root=SEED)),
     ("not_in_window", lambda w: w.change_unit(window_index=1)),
-    ("paid_unverified", lambda w: setattr(w, "on_chain", replace(w.on_chain, seed=None))),
+    ("paid_unverified", lambda w: w.change("on_chain", seed=None)),
     ("wrong_draw", lambda w: w.change_unit(drawn_segments=[])),
     ("wrong_tolerated", lambda w: w.change_unit(tolerated_segments=[9])),
     ("not_slashed", lambda w: setattr(w, "slashed", None)),
-    (
-        "wrong_slash",
-        lambda w: setattr(w, "slashed", replace(w.slashed or pytest.fail("no slash"), provider=HONEST.address)),
-    ),
+    ("wrong_slash", lambda w: w.change("slashed", provider=HONEST.address)),
     ("unresolvable", lambda w: w.files.pop(w.record.checkpoints[1].cid) and None),
-    ("wrong_loss", lambda w: setattr(w, "record", replace(w.record, final_loss="1.000000"))),
+    ("wrong_loss", lambda w: w.change("record", final_loss="1.000000")),
     ("wrong_loss", lambda w: w.hide_loss(0)),
     ("wrong_loss", lambda w: w.hide_loss(2)),
-    ("wrong_model", lambda w: setattr(w, "record", replace(w.record, final_model_cid="other"))),
+    ("wrong_model", lambda w: w.change("record", final_model_cid="other")),
 ]
 
 

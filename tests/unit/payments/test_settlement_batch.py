@@ -6,17 +6,10 @@ import pytest
 
 from zoo_protocol import merkle
 from zoo_protocol.hashing import from_hex, sha256, to_hex
+from zoo_protocol.payments import settlement_batch
 from zoo_protocol.payments.job_record import PaidUnit, PaidUnits, RecordError
 from zoo_protocol.payments.receipt import JobSettlement
-from zoo_protocol.payments.settlement_batch import (
-    NO_ROOT,
-    Batch,
-    JobLine,
-    batch_root,
-    build_batch,
-    claim_leaf,
-    paid_leaf,
-)
+from zoo_protocol.payments.settlement_batch import NO_ROOT, Batch, JobLine, batch_root, build_batch, claim_leaf
 
 JOB, OTHER, DIGEST = "0x" + "ab" * 32, "0x" + "11" * 32, "0x" + "cd" * 32
 PRICE = 25 * 10**17
@@ -55,7 +48,7 @@ def test_root_binds_contents_but_not_unit_order() -> None:
     assert (made.claims_root, made.units_root) == (other_record.claims_root, other_record.units_root)
     assert build_batch(LINES, UNITS[::-1], PAY) == made
     assert to_hex(batch_root(from_hex(made.claims_root), from_hex(made.units_root), made.lines)) == made.root
-    assert paid_leaf(UNITS[0]) != paid_leaf(replace(UNITS[0], price=str(PRICE - 1)))
+    assert settlement_batch.paid_leaf(UNITS[0]) != settlement_batch.paid_leaf(replace(UNITS[0], price=str(PRICE - 1)))
 
 
 def test_batch_without_units_has_nothing_to_claim() -> None:

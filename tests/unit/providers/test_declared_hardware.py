@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from dataclasses import asdict
 from types import SimpleNamespace
 
 import psutil
@@ -48,7 +49,7 @@ def detect_as(
     monkeypatch.setattr(subprocess, "run", lambda *_args, **_options: SimpleNamespace(stdout=listed))
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=ram_bytes))
     monkeypatch.setattr(psutil, "net_if_stats", lambda: {"ib0": SimpleNamespace(isup=True, speed=gbps * 1_000)})
-    return hardware.detect().as_dict()
+    return asdict(hardware.detect())
 
 
 @pytest.mark.parametrize(("tier", "gpu", "count", "reported", "sold_gb"), MACHINES)

@@ -66,11 +66,9 @@ def test_tampered_real_token_is_refused(part: int, token: str) -> None:
     middle = len(pieces[part]) // 2
     pieces[part] = pieces[part][:middle] + ("A" if pieces[part][middle] != "A" else "B") + pieces[part][middle + 1 :]
     forged = ".".join(pieces)
-    changed = (
-        replace(statement, overall=forged) if token == "overall" else replace(statement, devices={"GPU-0": forged})
-    )
+    change = {"overall": forged} if token == "overall" else {"devices": {"GPU-0": forged}}
     with pytest.raises(QuoteRefused):
-        changed.verify(REAL_NONCE, REAL_NOW)
+        replace(statement, **change).verify(REAL_NONCE, REAL_NOW)
 
 
 def test_statement_holds_only_for_trusted_service(service: AttestationService) -> None:
@@ -159,9 +157,8 @@ def test_uncertified_keys_are_refused(service: AttestationService) -> None:
     for started, valid in ((5 * DAY, 2 * DAY), (-DAY, 2 * DAY)):  # over, and to come
         leaf = service.certificate("Service", service.key, valid, started)
         chain = (service.base64(leaf), service.base64(service.intermediate))
-        assert "no valid certificate" in refused(
-            replace(service.statement(NONCE), certificates={KEY_ID: chain}), service
-        )
+        statement = replace(service.statement(NONCE), certificates={KEY_ID: chain})
+        assert "no valid certificate" in refused(statement, service)
 
 
 def test_foreign_signature_algorithm_is_refused(service: AttestationService) -> None:
@@ -258,7 +255,7 @@ def test_node_uses_nvidia_tool_and_needed_keys(service: AttestationService, tmp_
     assert list(statement.certificates) == [KEY_ID]
 
 
-def test_missing_tool_or_answer_gives_no_statement(service: AttestationService, tmp_path: Path) -> None:
+def test_missing_tool_or_answer_gives_no_statement(tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     broken.write_text("#!/bin/sh\necho 'Ensure the NVIDIA Driver is installed' >&2\nexit 1\n")
     broken.chmod(0o755)

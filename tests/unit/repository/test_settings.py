@@ -20,14 +20,12 @@ PROCESSES = {
 
 def start(tmp_path: Path, process: str, **variables: str) -> subprocess.CompletedProcess[str]:
     unused = dict.fromkeys(("ZOO_RPC_URL", "ZOO_IPFS_API", "ZOO_GATEWAY_URL"), "http://unused")
+    common = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "ZOO_DEPLOYMENT_FILE": "none"}
     stores = {"ZOO_DATABASE_URL": "postgresql://unused", "ZOO_REDIS_URL": "redis://unused"}
     return subprocess.run(
         [sys.executable, "-c", PROCESSES[process]],
         cwd=tmp_path,
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "ZOO_DEPLOYMENT_FILE": "none"}
-        | unused
-        | stores
-        | variables,
+        env=common | unused | stores | variables,
         capture_output=True,
         text=True,
     )

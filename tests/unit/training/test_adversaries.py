@@ -4,34 +4,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kit.training import SMALL, spec_of, unit_of
 
-from training_gym.model.layout import initial_parameters
-from training_gym.spec.config import ModelConfig, TrainingConfig, TrainingSpec
-from training_gym.units.replica_state import fresh_slot_state
 from training_gym.units.trace import Unit, check_result, state_path
 from training_gym.units.unit import replay_segment, run_unit
 from training_gym.verify.adversaries import Attack, dishonest_training
 
-TEXT = b"".join(b"the %d sheep of the zoo count %d times. " % (n % 10, n % 7) for n in range(400))
-SPEC = TrainingSpec(
-    ModelConfig(hidden_size=16, num_layers=1, num_heads=2, sequence_length=16),
-    "unused",
-    TrainingConfig(rounds=2, inner_steps=6, segment_steps=2, batch_size=4, learning_rate=1e-2, seed=3),
-)
+SPEC = spec_of(SMALL, rounds=2, inner_steps=6, segment_steps=2, batch_size=4, learning_rate=1e-2, seed=3)
 
 
 @pytest.fixture
 def unit() -> Unit:
-    return Unit(
-        spec=SPEC,
-        job_id="0x" + "11" * 32,
-        round=1,
-        slot=2,
-        checkpoint=initial_parameters(SPEC.model, SPEC.training.seed),
-        train=np.frombuffer(TEXT, np.uint8),
-        slot_state=fresh_slot_state(SPEC),
-        environment="0x" + "22" * 32,
-    )
+    return unit_of(SPEC)
 
 
 @pytest.mark.parametrize("cheat", Attack)
@@ -46,7 +30,7 @@ def test_smallest_alteration_fails_only_its_own_segment(unit: Unit, tmp_path: Pa
         assert (replayed != result.leaves[segment + 1]) == (segment == false)
 
 
-def test_stale_payload_needs_earlier_one(unit: Unit) -> None:
+def test_stale_payload_needs_earlier_one() -> None:
     with pytest.raises(ValueError, match="earlier"):
         dishonest_training(Attack.STALE, {0})
 

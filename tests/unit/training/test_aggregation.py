@@ -1,17 +1,13 @@
 import numpy as np
 import pytest
+from kit.training import spec_of
 
 from training_gym.aggregate.aggregation import WEIGHT_ONE, aggregate
 from training_gym.compress.payload_format import decode, encode
 from training_gym.model.layout import initial_parameters
 from training_gym.model.tensors import flatten
-from training_gym.spec.config import ModelConfig, TrainingConfig, TrainingSpec
 
-SPEC = TrainingSpec(
-    ModelConfig(hidden_size=8, num_layers=1, num_heads=1, sequence_length=8),
-    "unused",
-    TrainingConfig(top_k=512, value_bits=8, outer_learning_rate=0.5, outer_momentum=0.0, down_top_k=0),
-)
+SPEC = spec_of(top_k=512, value_bits=8, outer_learning_rate=0.5, outer_momentum=0.0, down_top_k=0)
 PARAMETERS = initial_parameters(SPEC.model, 0)
 
 

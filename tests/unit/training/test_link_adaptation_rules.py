@@ -6,25 +6,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.training import spec_of
 
 from benchmarks.codec import pseudo_gradient
 from training_gym.aggregate.aggregation import aggregate
-from training_gym.compress.link_adaptation import (
-    DIVISORS,
-    SHARE,
-    choose_top_k,
-    decode_adapted,
-    top_k_levels,
-    with_top_k,
-)
+from training_gym.compress import link_adaptation
+from training_gym.compress.link_adaptation import DIVISORS, choose_top_k, decode_adapted, top_k_levels, with_top_k
 from training_gym.compress.payload_format import encode, payload_size, top_k_of
 from training_gym.model.layout import initial_parameters
-from training_gym.spec.config import CHUNK, METHODS, ModelConfig, TrainingConfig, TrainingSpec
+from training_gym.spec.config import CHUNK, METHODS, ModelConfig
 from training_gym.spec.errors import PayloadError
 
-SPEC = TrainingSpec(
-    ModelConfig(hidden_size=8, num_layers=1, num_heads=1, sequence_length=8), "unused", TrainingConfig(top_k=512)
-)
+SPEC = spec_of(top_k=512)
 VECTOR = np.random.default_rng(5).normal(0, 1e-3, SPEC.num_parameters()).astype(np.float32)
 
 
@@ -32,7 +25,8 @@ VECTOR = np.random.default_rng(5).normal(0, 1e-3, SPEC.num_parameters()).astype(
 def test_highest_level_fitting_upload_time_is_chosen(rate: int, compute: float) -> None:
     rungs = top_k_levels(SPEC)
     chosen = choose_top_k(SPEC, rate, compute)
-    fits = [top_k for top_k in rungs if payload_size(with_top_k(SPEC, top_k)) / rate <= SHARE * compute * (1 + 1e-9)]
+    longest = link_adaptation.SHARE * compute * (1 + 1e-9)
+    fits = [top_k for top_k in rungs if payload_size(with_top_k(SPEC, top_k)) / rate <= longest]
     assert chosen == max(fits, default=min(rungs))
 
 
@@ -46,7 +40,7 @@ def test_compression_levels_have_bounds() -> None:
 @pytest.mark.parametrize("bits", [2, 4, 8])
 @pytest.mark.parametrize("top_k", [CHUNK, 3000, 960, 64])
 def test_level_has_most_entries_within_byte_share(top_k: int, bits: int) -> None:
-    spec = TrainingSpec(ModelConfig(), "unused", TrainingConfig(top_k=top_k, value_bits=bits))
+    spec = spec_of(ModelConfig(), top_k=top_k, value_bits=bits)
 
     def size(entries: int) -> int:
         return payload_size(with_top_k(spec, entries))
@@ -60,7 +54,7 @@ def test_level_has_most_entries_within_byte_share(top_k: int, bits: int) -> None
 @pytest.mark.parametrize("method", ["default", "slow_links", "sparseloco"])
 def test_each_lower_level_of_unit_is_smaller(method: str) -> None:
     learned, _ = pseudo_gradient(0, quick=True)
-    spec = TrainingSpec(ModelConfig(hidden_size=64, num_layers=2), "unused", TrainingConfig(**METHODS[method]))
+    spec = spec_of(ModelConfig(hidden_size=64, num_layers=2), **METHODS[method])
     sizes = [len(encode(with_top_k(spec, top_k), learned)) for top_k in top_k_levels(spec)]
     assert top_k_levels(spec)[0] == spec.training.top_k
     assert [sizes[0] / size for size in sizes[1:]] == pytest.approx([2, 4, 8], rel=0.15)
@@ -68,7 +62,7 @@ def test_each_lower_level_of_unit_is_smaller(method: str) -> None:
 
 def test_slow_node_sends_less_within_time_share() -> None:
     """3.3 million parameters in a minute: all entries need 2.2 Mb/s, an eighth 0.27 Mb/s."""
-    spec = TrainingSpec(ModelConfig(hidden_size=256, num_layers=4), "unused", TrainingConfig())
+    spec = spec_of(ModelConfig(hidden_size=256, num_layers=4))
     full = payload_size(spec)
     for megabits, part in ((2.3, 1), (2.0, 2), (1.2, 2), (1.0, 4), (0.6, 4), (0.5, 8), (0.01, 8)):
         chosen = choose_top_k(spec, int(megabits * 125_000), 60.0)

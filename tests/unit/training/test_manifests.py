@@ -4,34 +4,23 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from kit.documents import changed
+from kit.training import spec_of
 
 from training_gym.data.dataset import DatasetManifest, describe_split, tokens_of
 from training_gym.model.tensors import save_arrays
-from training_gym.spec.config import ModelConfig, TrainingConfig, TrainingSpec
 from training_gym.spec.errors import ManifestError, StateError
 from training_gym.units.checkpoint import CheckpointManifest, initial_checkpoint, load_state
 
 CID = "bafkreib" + "a" * 51
 HASH = "0x" + "ab" * 32
-SPEC = TrainingSpec(
-    ModelConfig(hidden_size=8, num_layers=1, num_heads=1, sequence_length=8), "unused", TrainingConfig()
-)
-
+SPEC = spec_of()
 DATASET = DatasetManifest(describe_split(CID, b"train"), describe_split(CID, b"valid"))
 CHECKPOINT = CheckpointManifest(HASH, 3, None, CID, None, None, None, {"0": CID, "11": CID}, 144, HASH)
 
 
-def changed(data: bytes, path: str, value: Any) -> bytes:
-    document = json.loads(data)
-    *parents, last = path.split(".")
-    inner = document
-    for parent in parents:
-        inner = inner[parent]
-    if value is ...:
-        del inner[last]
-    else:
-        inner[last] = value
-    return json.dumps(document).encode()
+def altered(data: bytes, path: str, value: Any) -> bytes:
+    return json.dumps(changed(json.loads(data), tuple(path.split(".")), value)).encode()
 
 
 def test_manifests_survive_file() -> None:
@@ -60,7 +49,7 @@ def test_manifests_survive_file() -> None:
 )
 def test_wrong_dataset_manifest_is_refused_by_field(path: str, value: Any, field: str, code: str) -> None:
     with pytest.raises(ManifestError) as refusal:
-        DatasetManifest.from_bytes(changed(DATASET.to_bytes(), path, value))
+        DatasetManifest.from_bytes(altered(DATASET.to_bytes(), path, value))
     assert (refusal.value.field, refusal.value.code) == (field, code)
 
 
@@ -79,7 +68,7 @@ def test_wrong_dataset_manifest_is_refused_by_field(path: str, value: Any, field
 )
 def test_wrong_checkpoint_manifest_is_refused_by_field(path: str, value: Any, field: str) -> None:
     with pytest.raises(ManifestError) as refusal:
-        CheckpointManifest.from_bytes(changed(CHECKPOINT.to_bytes(), path, value))
+        CheckpointManifest.from_bytes(altered(CHECKPOINT.to_bytes(), path, value))
     assert refusal.value.field == field
 
 

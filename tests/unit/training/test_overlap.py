@@ -1,10 +1,10 @@
 """The start of a unit that does not wait for its replica's last aggregation."""
 
-import tracemalloc
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from kit.measures import peak_bytes
 
 from market.training.deliveries.checks import _max_payload_bytes
 from training_gym.compress.link_adaptation import with_top_k
@@ -59,11 +59,7 @@ def test_dense_payload_positions_take_no_memory() -> None:
     start = initial_parameters(wide.model, 0)
     payload = encode(wide, np.ones(wide.num_parameters(), np.float32))
     start_parameters(wide, start, payload)
-    tracemalloc.start()
-    start_parameters(wide, start, payload)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 14 * wide.num_parameters()
+    assert peak_bytes(lambda: start_parameters(wide, start, payload)) < 14 * wide.num_parameters()
 
 
 def test_round_delay_is_zero_or_one() -> None:

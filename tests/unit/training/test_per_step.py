@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch.distributed as dist
 from kit.engines.processes import ANSWERS, in_processes
+from kit.training import TEXT
 
 from training_gym.model.layout import initial_parameters
 from training_gym.optimise.parallel_steps import ProcessGroup
@@ -20,7 +21,6 @@ from training_gym.units.trace import Unit, check_result, load_boundary_state, pa
 from training_gym.units.unit import run_unit
 from zoo_protocol.content.unixfs import cid_of_file
 
-TEXT = b"".join(b"the %d sheep of the zoo count %d times. " % (n % 10, n % 7) for n in range(400))
 SPEC = TrainingSpec(
     ModelConfig(hidden_size=32, num_layers=1, num_heads=2, sequence_length=16),
     "unused",

@@ -8,46 +8,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kit.training import SMALL, spec_of, unit_of
 
 from training_gym.compress.payload_format import decode, encode
 from training_gym.exchange.deadlines import restore_error_feedback
-from training_gym.model.layout import initial_parameters
 from training_gym.model.tensors import save_arrays
-from training_gym.spec.config import ModelConfig, TrainingConfig, TrainingSpec
 from training_gym.spec.errors import StateError
-from training_gym.units.replica_state import (
-    MAX_STEPS,
-    ReplicaState,
-    error_feedback_digest,
-    facts_of,
-    fresh_slot_state,
-    load_slot_state,
-    save_slot_state,
-    slot_state_bytes,
-    stream_slot_state,
-)
-from training_gym.units.trace import (
-    Unit,
-    boundary_state_bytes,
-    inner_leaf,
-    load_boundary_state,
-    moments_of,
-    state_path,
-    stream_inner_leaf,
-)
+from training_gym.units import replica_state, trace
+from training_gym.units.replica_state import MAX_STEPS, ReplicaState, fresh_slot_state, load_slot_state, save_slot_state
+from training_gym.units.trace import Unit, inner_leaf, load_boundary_state, moments_of, state_path, stream_inner_leaf
 from training_gym.units.unit import run_unit
 
-SPEC = TrainingSpec(
-    ModelConfig(hidden_size=16, num_layers=1, num_heads=2, sequence_length=16),
-    "unused",
-    TrainingConfig(rounds=4, inner_steps=4, segment_steps=2, batch_size=4, warmup_steps=3, top_k=64, seed=3),
-)
-ZEROS = "0x" + "00" * 32
+SPEC = spec_of(SMALL, rounds=4, inner_steps=4, segment_steps=2, batch_size=4, warmup_steps=3, top_k=64, seed=3)
 
 
 def trained(state: ReplicaState, round_: int, directory: Path) -> tuple[ReplicaState, Unit]:
-    text = np.frombuffer(b"the sheep of the zoo count many times. " * 99, np.uint8)
-    unit = Unit(SPEC, ZEROS, round_, 0, initial_parameters(SPEC.model, 3), text, state, ZEROS)
+    unit = unit_of(SPEC, round=round_, slot_state=state)
     result = run_unit(unit, directory)
     left = load_slot_state(SPEC, result.slot_state)
     assert left.digest() == result.slot_state_digest
@@ -103,7 +79,7 @@ def test_non_canonical_file_is_refused() -> None:
     texts = [json.dumps(one, separators=(",", ":")).encode() for one in changed]
     for text in (*texts, json.dumps(header).encode(), good[8 : 8 + length] + b" " * 8):
         data = struct.pack("<Q", len(text)) + text + values
-        for read in (load_slot_state, lambda spec, data: stream_slot_state(spec, [data])):
+        for read in (load_slot_state, lambda spec, data: replica_state.stream_slot_state(spec, [data])):
             with pytest.raises(StateError) as refusal:
                 read(SPEC, data)
             assert (refusal.value.code, refusal.value.field) == ("malformed", "slot_state")
@@ -125,9 +101,6 @@ def test_excluded_values_return_to_error_feedback() -> None:
     assert (again.moments, again.steps) == (state.moments, 4)
 
 
-# --- read as they arrive
-
-
 def pieces_of(content: bytes, size: int) -> list[bytes]:
     return [content[start : start + size] for start in range(0, len(content), size)]
 
@@ -136,25 +109,25 @@ def pieces_of(content: bytes, size: int) -> list[bytes]:
 def test_streamed_states_equal_those_read_whole(tmp_path: Path, size: int) -> None:
     state, unit = trained(fresh_slot_state(SPEC), 0, tmp_path)
     file = save_slot_state(state)
-    assert len(file) == slot_state_bytes(SPEC)
-    assert stream_slot_state(SPEC, pieces_of(file, size)) == facts_of(state)
+    assert len(file) == replica_state.slot_state_bytes(SPEC)
+    assert replica_state.stream_slot_state(SPEC, pieces_of(file, size)) == replica_state.facts_of(state)
     middle = state_path(tmp_path, 1).read_bytes()
-    assert len(middle) == boundary_state_bytes(SPEC)
-    start = facts_of(unit.slot_state)
-    feedback = error_feedback_digest(unit.slot_state.error_feedback)
+    assert len(middle) == trace.boundary_state_bytes(SPEC)
+    start = replica_state.facts_of(unit.slot_state)
+    feedback = replica_state.error_feedback_digest(unit.slot_state.error_feedback)
     expected = inner_leaf(unit, 1, load_boundary_state(SPEC, middle), feedback)
     assert stream_inner_leaf(SPEC, unit.place, 1, start, pieces_of(middle, size)) == expected
 
 
 def test_changed_value_is_refused_or_changes_digest() -> None:
     file = bytearray(save_slot_state(fresh_slot_state(SPEC)))
-    before = stream_slot_state(SPEC, [bytes(file)])
+    before = replica_state.stream_slot_state(SPEC, [bytes(file)])
     file[-4] ^= 1  # the last value of the last array, which is the count of steps, is checked by itself
     with pytest.raises(StateError, match="whole number"):
-        stream_slot_state(SPEC, [bytes(file)])
+        replica_state.stream_slot_state(SPEC, [bytes(file)])
     file[-4] ^= 1
     file[-8] ^= 1
-    assert stream_slot_state(SPEC, [bytes(file)]).digest != before.digest
+    assert replica_state.stream_slot_state(SPEC, [bytes(file)]).digest != before.digest
 
 
 @pytest.mark.parametrize(
@@ -172,5 +145,5 @@ def test_changed_value_is_refused_or_changes_digest() -> None:
 def test_corrupted_file_is_refused_while_reading(spoil: Callable[[bytes], bytes], code: str) -> None:
     file = spoil(save_slot_state(fresh_slot_state(SPEC)))
     with pytest.raises(StateError) as refused:
-        stream_slot_state(SPEC, pieces_of(file, 1000))
+        replica_state.stream_slot_state(SPEC, pieces_of(file, 1000))
     assert refused.value.code == code

@@ -1,12 +1,10 @@
 """The decision over measurements, against its rules written out, with many slots."""
 
-import sys
 from collections import Counter
-from collections.abc import Callable
-from types import FrameType
 
 import numpy as np
 import pytest
+from kit.measures import lines_run
 
 from training_gym.aggregate.fixed_point import Fixed
 from training_gym.aggregate.robust import ASSUMED_BAD, OUTLIER, Measurement, decide, median
@@ -71,24 +69,14 @@ def test_exclusions_follow_description_for_any_distances(monkeypatch: pytest.Mon
 def test_per_replica_cost_does_not_grow_with_replicas(share: float) -> None:
     """Counts lines of Python per replica with the maximum of excluded payloads."""
 
-    def lines(count: int) -> float:
-        dice, taken = np.random.default_rng(0), 0
+    def cost(count: int) -> float:
+        dice = np.random.default_rng(0)
         spread = np.where(np.arange(count) < share * count, 6, 1)[:, None]
         sketches = (dice.standard_normal(1024) + dice.standard_normal((count, 1024)) * spread) * 1e6
         found = measured(sketches.astype(int))
 
-        def count_line(_frame: FrameType, event: str, argument: object) -> Callable[..., object]:
-            nonlocal taken
-            taken += event == "line"
-            return count_line
-
-        before = sys.gettrace()
-        sys.settrace(count_line)
-        try:
-            verdicts = decide(found).verdicts
-        finally:
-            sys.settrace(before)
-        assert sum(not verdict.included for verdict in verdicts.values()) == share * count
+        taken, decision = lines_run(lambda: decide(found))
+        assert sum(not verdict.included for verdict in decision.verdicts.values()) == share * count
         return taken / count
 
-    assert lines(160) < 1.5 * lines(40)
+    assert cost(160) < 1.5 * cost(40)

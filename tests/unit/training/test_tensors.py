@@ -6,16 +6,9 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from training_gym.model import tensors
 from training_gym.model.layout import initial_parameters
-from training_gym.model.tensors import (
-    FlatView,
-    TensorDigest,
-    flatten,
-    save_arrays,
-    tensor_digest,
-    tensor_leaf,
-    write_arrays,
-)
+from training_gym.model.tensors import FlatView, TensorDigest, flatten, save_arrays, tensor_digest, tensor_leaf
 from training_gym.runtime import threads
 from training_gym.spec.config import ModelConfig
 from zoo_protocol import merkle
@@ -38,7 +31,7 @@ STRIDED = np.arange(24, dtype=np.float32).reshape(4, 6)
 def test_files_match_library_format(arrays: dict[str, np.ndarray], tmp_path: Path) -> None:
     plain = {name: np.ascontiguousarray(array, "<f4") for name, array in arrays.items()}
     assert save_arrays(arrays) == safetensors.numpy.save(plain)
-    write_arrays(tmp_path / "file", arrays)
+    tensors.write_arrays(tmp_path / "file", arrays)
     assert (tmp_path / "file").read_bytes() == save_arrays(arrays)
 
 

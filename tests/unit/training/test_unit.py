@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from kit.errors import raises_code
+from kit.training import SMALL, TEXT, spec_of, unit_of
 
 from training_gym.aggregate.aggregation import aggregate
 from training_gym.data.dataset import training_batch
@@ -13,7 +14,7 @@ from training_gym.evaluate.loss import validation_loss
 from training_gym.model.layout import initial_parameters
 from training_gym.runtime.determinism import configure
 from training_gym.runtime.profile import CPU
-from training_gym.spec.config import ModelConfig, TrainingConfig, TrainingSpec
+from training_gym.spec.config import TrainingConfig
 from training_gym.spec.errors import (
     GymError,
     ProfileError,
@@ -35,12 +36,7 @@ from training_gym.units.trace import (
 from training_gym.units.unit import rate_share, replay_segment, run_unit
 from zoo_compute.devnet.adversaries.fabrication import fabricate_unit
 
-TEXT = b"".join(b"the %d sheep of the zoo count %d times. " % (n % 10, n % 7) for n in range(400))
-SPEC = TrainingSpec(
-    ModelConfig(hidden_size=16, num_layers=1, num_heads=2, sequence_length=16),
-    "unused",
-    TrainingConfig(rounds=2, inner_steps=12, segment_steps=4, batch_size=4, learning_rate=1e-2, seed=3),
-)
+SPEC = spec_of(SMALL, rounds=2, inner_steps=12, segment_steps=4, batch_size=4, learning_rate=1e-2, seed=3)
 
 
 @pytest.fixture
@@ -48,16 +44,7 @@ def unit() -> Unit:
     noise = np.random.default_rng(0).normal(0, 1e-3, SPEC.num_parameters()).astype(np.float32)
     fresh = fresh_slot_state(SPEC)
     moments = {name: np.full_like(moment, 1e-3) for name, moment in fresh.moments.items()}
-    return Unit(
-        spec=SPEC,
-        job_id="0x" + "11" * 32,
-        round=1,
-        slot=2,
-        checkpoint=initial_parameters(SPEC.model, SPEC.training.seed),
-        train=np.frombuffer(TEXT, np.uint8),
-        slot_state=ReplicaState(noise, moments, 12),
-        environment="0x" + "22" * 32,
-    )
+    return unit_of(SPEC, slot_state=ReplicaState(noise, moments, 12))
 
 
 def test_replay_of_any_segment_gives_committed_leaf(unit: Unit, tmp_path: Path) -> None:
@@ -201,10 +188,8 @@ def test_diverged_training_is_reported(unit: Unit, tmp_path: Path) -> None:
 def test_training_with_non_finite_end_has_diverged(unit: Unit, tmp_path: Path) -> None:
     """A large head after small embeddings overflows the gradients."""
     embedding, head = (unit.checkpoint[f"{name}.weight"] for name in ("embedding", "head"))
-    start = unit.checkpoint | {
-        "embedding.weight": embedding * np.float32(1e-10),
-        "head.weight": head * np.float32(1e37),
-    }
+    scaled = {"embedding.weight": embedding * np.float32(1e-10), "head.weight": head * np.float32(1e37)}
+    start = unit.checkpoint | scaled
     one_step = replace(unit.spec, training=replace(unit.spec.training, inner_steps=1, segment_steps=1))
     poisoned, losses = replace(unit, checkpoint=start, spec=one_step), list[float]()
     leaf = inner_leaf(poisoned, 0, start_state(poisoned), error_feedback_digest(unit.slot_state.error_feedback))

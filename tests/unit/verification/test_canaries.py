@@ -65,9 +65,6 @@ def test_canary_result_order_does_not_matter(results: list[str]) -> None:
     assert answer(results, CLAIM, no_verifier_left=True) == A
 
 
-# --- the states
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Unit, Path, list[bytes]]:
     unit, directory = unit_of("small", 0, ENVIRONMENT), tmp_path_factory.mktemp("unit")

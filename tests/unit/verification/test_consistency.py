@@ -4,16 +4,27 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from kit.training import spec_of
 
 from benchmarks.detection import consistency
-from training_gym.compress.payload_format import decode, encode
+from training_gym.compress.payload_format import Payload, decode, encode
 from training_gym.model.layout import initial_parameters
-from training_gym.model.tensors import unflatten
-from training_gym.spec.config import TrainingConfig, TrainingSpec
+from training_gym.model.tensors import Vector, unflatten
+from training_gym.spec.config import TrainingSpec
 from training_gym.verify.consistency import HELD_OUT_WINDOWS, MIN_PAYLOADS, Statistics, held_out, measure, outlier_flags
 
 USUAL = Statistics(norm=1.0, cosine=0.3, overlap=2.0, copied=0.4, spectrum=0.5, gain=0.01)
-SPEC = TrainingSpec(consistency.MODEL, "unused", TrainingConfig(top_k=64))
+SPEC = spec_of(consistency.MODEL, top_k=64)
+PARAMETERS = initial_parameters(SPEC.model, 0)
+
+
+def drawn(count: int) -> list[Vector]:
+    dice = np.random.default_rng(0)
+    return [dice.normal(0, 1e-3, SPEC.num_parameters()).astype(np.float32) for _ in range(count)]
+
+
+def sent(spec: TrainingSpec, vectors: list[Vector]) -> dict[int, Payload]:
+    return {slot: decode(spec, encode(spec, vector)) for slot, vector in enumerate(vectors)}
 
 
 @pytest.mark.parametrize(
@@ -42,38 +53,30 @@ def test_gross_attacks_are_flagged_and_honest_differences_not() -> None:
 
 
 def test_one_directional_payload_is_seen_in_spectrum() -> None:
-    parameters, dice = initial_parameters(SPEC.model, 0), np.random.default_rng(0)
-    vectors = [dice.normal(0, 1e-3, SPEC.num_parameters()).astype(np.float32) for _ in range(5)]
-    vectors[3] = np.where(
-        np.arange(SPEC.num_parameters()) < 64, np.float32(1e-2), np.float32(0)
-    )  # one row of embeddings
-    payloads = {slot: decode(SPEC, encode(SPEC, vector)) for slot, vector in enumerate(vectors)}
-    found = measure(SPEC, parameters, payloads, lambda tried: 1.0)
+    vectors = drawn(5)
+    vectors[3] = np.where(np.arange(len(vectors[3])) < 64, np.float32(1e-2), np.float32(0))  # one row of embeddings
+    payloads = sent(SPEC, vectors)
+    found = measure(SPEC, PARAMETERS, payloads, lambda tried: 1.0)
     assert "spectrum" in outlier_flags(found[3])
     assert all("spectrum" not in outlier_flags(found[slot]) for slot in (0, 1, 2, 4))
-    assert measure(SPEC, parameters, dict(list(payloads.items())[: MIN_PAYLOADS - 1]), lambda tried: 1.0) == {}
+    assert measure(SPEC, PARAMETERS, dict(list(payloads.items())[: MIN_PAYLOADS - 1]), lambda tried: 1.0) == {}
 
 
 def test_lossless_model_is_flagged_when_payload_breaks() -> None:
     """Text of a single byte is learned until the float32 loss is 0."""
-    parameters, dice = initial_parameters(SPEC.model, 0), np.random.default_rng(0)
-    vectors = [dice.normal(0, 1e-3, SPEC.num_parameters()).astype(np.float32) for _ in range(4)]
-    payloads = {slot: decode(SPEC, encode(SPEC, vector)) for slot, vector in enumerate(vectors)}
     losses = iter([0.0, 0.0, 2.0, float("nan"), 0.0])  # of the checkpoint, then moved by each payload
-    found = measure(SPEC, parameters, payloads, lambda tried: next(losses))
+    found = measure(SPEC, PARAMETERS, sent(SPEC, drawn(4)), lambda tried: next(losses))
     flagged = [slot for slot in found if "held_out_loss" in outlier_flags(found[slot])]
     assert flagged == [1, 2]
 
 
 def test_any_single_direction_is_detected() -> None:
-    dice = np.random.default_rng(0)
-    vectors = [dice.normal(0, 1e-3, SPEC.num_parameters()).astype(np.float32) for _ in range(5)]
+    vectors = drawn(5)
     vectors[3] = np.zeros_like(vectors[0])
     head = unflatten(SPEC.model, vectors[3])["head.weight"]
     head[:] = np.float32(1e-2) * np.where(np.arange(head.shape[1]) % 2, np.float32(-1), np.float32(1))
     dense = replace(SPEC, training=replace(SPEC.training, top_k=4096))
-    payloads = {slot: decode(dense, encode(dense, vector)) for slot, vector in enumerate(vectors)}
-    found = measure(dense, initial_parameters(SPEC.model, 0), payloads, lambda tried: 1.0)
+    found = measure(dense, PARAMETERS, sent(dense, vectors), lambda tried: 1.0)
     assert {slot for slot, one in found.items() if "spectrum" in outlier_flags(one)} == {3}
 
 

@@ -87,9 +87,6 @@ def test_tie_break_number_hides_first_asked_verifier() -> None:
     assert _attempt(question(0, 1, 3, other=(2,))) == 4
 
 
-# --- the digest
-
-
 @pytest.mark.parametrize("name", ["small", "adamw"])
 @pytest.mark.parametrize(("segment_steps", "step"), [(2, 1), (2, 2), (4, 3), (4, 4), (8, 1), (8, 7), (8, 8)])  # of 8
 def test_inner_state_detour_changes_no_bit(name: str, segment_steps: int, step: int) -> None:

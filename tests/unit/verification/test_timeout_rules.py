@@ -7,13 +7,8 @@ import pytest
 from market.domain.lifecycle import NODE_SILENT, NODE_STOPPING, REPLAY_OVERDUE
 from market.domain.network import FALSE_WORK_OFFENCES
 from market.domain.nodes.reliability import DEMOTION_BPS, NEWCOMER_BPS, Evidence, reliability_bps
-from market.domain.verification.late_states import (
-    LatenessOutcome,
-    final_deadline,
-    lateness_outcome,
-    offence_for_missing_state,
-    violation,
-)
+from market.domain.verification import late_states
+from market.domain.verification.late_states import LatenessOutcome, lateness_outcome, offence_for_missing_state
 from market.domain.verification.sampling import Fault, fault_of
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -21,8 +16,8 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 def test_reveal_time_is_extended_by_its_own_length() -> None:
     due_at = NOW + timedelta(seconds=130)
-    assert final_deadline(NOW, due_at, 0) == NOW + timedelta(seconds=260)
-    assert final_deadline(NOW, due_at, 43_200) == NOW + timedelta(hours=12)
+    assert late_states.final_deadline(NOW, due_at, 0) == NOW + timedelta(seconds=260)
+    assert late_states.final_deadline(NOW, due_at, 43_200) == NOW + timedelta(hours=12)
 
 
 def test_refusal_has_own_offence_at_silence_penalty() -> None:
@@ -44,7 +39,7 @@ def test_refusal_has_own_offence_at_silence_penalty() -> None:
     ],
 )
 def test_third_day_within_thirty_is_violation(days: list[int], found: tuple[int, ...] | None) -> None:
-    assert violation(days) == found
+    assert late_states.violation(days) == found
 
 
 def test_late_state_counts_daily_for_verified_unjailed_units() -> None:
@@ -75,9 +70,7 @@ def test_verifier_fault_follows_reason_and_commitment(
 
 
 def test_refusal_costs_least_and_withheld_result_most() -> None:
-    scores = [
-        reliability_bps({0: evidence}) for evidence in (Evidence(refused=1), Evidence(lost=1), Evidence(rejected=1))
-    ]
+    scores = [reliability_bps({0: Evidence(**{column: 1})}) for column in ("refused", "lost", "rejected")]
     assert scores == [128_000 // 17, 128_000 // 18, 128_000 // 24]
 
 

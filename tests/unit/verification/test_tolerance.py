@@ -54,9 +54,6 @@ def test_differences_within_tolerance_pass() -> None:
     assert not limit.passes(0, math.inf)
 
 
-# --- real ends
-
-
 @pytest.fixture(scope="module", params=["small", "adamw"])
 def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Unit, Path, object]:
     directory, unit = tmp_path_factory.mktemp("unit"), unit_of(request.param, 0, ENVIRONMENT)

@@ -4,29 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from market.domain.network import (
-    BPS,
-    DEVNET,
-    FALSE_WORK_OFFENCES,
-    MAINNET,
-    MIN_FRAUD_PENALTY_BPS,
-    ZEN,
-    NetworkParameters,
-)
-from market.domain.verification.sampling import (
-    DIVERGED,
-    OFFENCE_IDS,
-    STAKE_COVER,
-    WARNING,
-    Verdict,
-    VerifierSanction,
-    can_verify,
-    outvoted,
-    sampling_rate_bps,
-    sanction_for,
-    stake_covers_segment,
-    verdict,
-)
+from market.domain.network import BPS, DEVNET, FALSE_WORK_OFFENCES, MAINNET, MIN_FRAUD_PENALTY_BPS, ZEN
+from market.domain.verification import sampling
+from market.domain.verification.sampling import DIVERGED, Verdict, VerifierSanction, outvoted, sanction_for, verdict
 
 CLAIM, WRONG, OTHER = ("0x" + digit * 64 for digit in "abc")
 
@@ -35,31 +15,31 @@ CLAIM, WRONG, OTHER = ("0x" + digit * 64 for digit in "abc")
     ("clean", "rate"), [(0, 2_500), (15, 2_500), (16, 1_250), (32, 625), (48, 312), (64, 200), (10**9, 200)]
 )
 def test_rate_halves_with_clean_work_to_floor(clean: int, rate: int) -> None:
-    assert sampling_rate_bps(clean, MAINNET.newcomer_sampling_bps, MAINNET.sampling_floor_bps) == rate
+    assert sampling.sampling_rate_bps(clean, MAINNET.newcomer_sampling_bps, MAINNET.sampling_floor_bps) == rate
 
 
 def test_outlier_flag_doubles_rate_regardless_of_history() -> None:
     for clean in (0, 64, 10**9):
-        assert sampling_rate_bps(clean, 2_500, 200, flagged=True) == 5_000
-    assert sampling_rate_bps(0, 2_500, 9_000, flagged=True) == 9_000
-    assert sampling_rate_bps(0, 8_000, 200, flagged=True) == 10_000
+        assert sampling.sampling_rate_bps(clean, 2_500, 200, flagged=True) == 5_000
+    assert sampling.sampling_rate_bps(0, 2_500, 9_000, flagged=True) == 9_000
+    assert sampling.sampling_rate_bps(0, 8_000, 200, flagged=True) == 10_000
 
 
 def test_attestation_does_not_lower_flagged_provider_rate() -> None:
     for clean in (0, 16, 10**9):
-        assert sampling_rate_bps(clean, 2_500, 200, attested=True, flagged=True) == 5_000
+        assert sampling.sampling_rate_bps(clean, 2_500, 200, attested=True, flagged=True) == 5_000
 
 
 def test_rate_refuses_negative_history() -> None:
     with pytest.raises(ValueError, match="clean_units=-1"):
-        sampling_rate_bps(-1, 2_500, 200)
+        sampling.sampling_rate_bps(-1, 2_500, 200)
 
 
 @pytest.mark.parametrize(("clean", "rate"), [(0, 1_250), (16, 625), (48, 200), (1_000, 200)])
 def test_attestation_halves_rate_down_to_floor(clean: int, rate: int) -> None:
     network = MAINNET
     floor = network.sampling_floor_bps
-    assert sampling_rate_bps(clean, network.newcomer_sampling_bps, floor, attested=True) == rate
+    assert sampling.sampling_rate_bps(clean, network.newcomer_sampling_bps, floor, attested=True) == rate
 
 
 @pytest.mark.parametrize(
@@ -73,7 +53,7 @@ def test_attestation_halves_rate_down_to_floor(clean: int, rate: int) -> None:
     ],
 )
 def test_only_same_class_nodes_of_other_owners_judge(verifier: str, verifier_class: str | None, expected: bool) -> None:
-    assert can_verify(verifier, verifier_class, {"0xB", "0xC"}, "class 1") is expected
+    assert sampling.can_verify(verifier, verifier_class, {"0xB", "0xC"}, "class 1") is expected
 
 
 @pytest.mark.parametrize(
@@ -136,16 +116,17 @@ def test_first_wrong_result_suspends_and_second_slashes() -> None:
     assert sanction_for(warned, warned, warned + day) is VerifierSanction.SAME_CASE
     assert sanction_for(warned + day, warned, warned + 2 * day) is VerifierSanction.SLASHED
     assert sanction_for(warned, None, warned, copied=True) is VerifierSanction.SLASHED
-    assert sanction_for(warned + day, warned, warned + WARNING) is VerifierSanction.SLASHED
-    assert sanction_for(warned + WARNING, warned, warned + WARNING + day) is VerifierSanction.SUSPENDED
+    over = warned + sampling.WARNING
+    assert sanction_for(warned + day, warned, over) is VerifierSanction.SLASHED
+    assert sanction_for(over, warned, over + day) is VerifierSanction.SUSPENDED
 
 
 def test_suspension_costs_more_than_wrong_result_pay() -> None:
     """Even a quarter of all verifiers cannot profit from one equal false result each."""
     for network in (MAINNET, DEVNET):
-        stake = STAKE_COVER * ZEN
-        assert stake_covers_segment(stake, ZEN)
-        assert not stake_covers_segment(stake - 1, ZEN)
+        stake = sampling.STAKE_COVER * ZEN
+        assert sampling.stake_covers_segment(stake, ZEN)
+        assert not sampling.stake_covers_segment(stake - 1, ZEN)
         pay = ZEN * network.replay_pay_bps // BPS
         missed = stake * network.base_apy_bps // BPS * network.suspension_seconds // (365 * 86_400)
         assert missed > pay * 127 // 100
@@ -164,12 +145,12 @@ def test_diverged_mark_equals_no_leaf() -> None:
 
 
 def test_offences_are_rows_of_penalty_table() -> None:
-    assert {name: row for row, (name, _) in enumerate(DEVNET.penalty_bps, start=1)} == OFFENCE_IDS
+    assert {name: row for row, (name, _) in enumerate(DEVNET.penalty_bps, start=1)} == sampling.OFFENCE_IDS
 
 
-@pytest.mark.parametrize("network", [MAINNET, DEVNET], ids=lambda network: network.name)
-def test_stakes_outlast_answerable_disputes_and_proofs(network: NetworkParameters) -> None:
-    terms = network.disputes
-    assert terms.longest.total_seconds() < network.unbonding_seconds
-    # a wrong verdict can be shown a dispute period after its committee's last second (Verdicts.proveWrongVerdict)
-    assert terms.verdict_seconds + terms.period_seconds < network.unbonding_seconds
+def test_stakes_outlast_answerable_disputes_and_proofs() -> None:
+    for network in (MAINNET, DEVNET):
+        terms = network.disputes
+        assert terms.longest.total_seconds() < network.unbonding_seconds
+        # a wrong verdict can be shown a dispute period after its committee's last second (Verdicts.proveWrongVerdict)
+        assert terms.verdict_seconds + terms.period_seconds < network.unbonding_seconds

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from zoo_compute.devnet.adversaries.arguments import node_arguments, node_config
+from zoo_compute.devnet.adversaries.adversary import node_arguments, node_config
 from zoo_compute.node.process import run_node
 from zoo_compute.node.work.effort import UnitResourceUsage
 from zoo_compute.node.work.held_lease import HeldLease

@@ -8,7 +8,7 @@ The ``Accept`` header selects a format too. Content is untrusted, so its media t
 """
 
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -17,7 +17,6 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from zoo_compute.content.blockstore import BlockNotFound, BlockStore
-from zoo_compute.devnet.ipfs_store.answers import answer
 from zoo_protocol.content import car, unixfs
 from zoo_protocol.content.cid import Cid, ContentTooLarge, InvalidBlock, InvalidCid, parse
 
@@ -31,6 +30,9 @@ _CAR_VARIANTS = {"version": ("1",), "order": ("dfs", "unk")}
 _RANGE = re.compile(r"bytes=(\d{0,1000})-(\d{0,1000})", re.ASCII | re.IGNORECASE)
 _ENTITY_BYTES = re.compile(r"(-?\d{1,1000}):(-?\d{1,1000}|\*)", re.ASCII)
 _SCOPES = ("all", "entity", "block")
+_WHOLE_BYTES = 4 << 20
+"""Largest body in one piece. A stream passes each piece between threads, which takes longer than reading it.
+Each open request may hold this much memory."""
 
 
 class InvalidFormat(ValueError):
@@ -75,15 +77,18 @@ class Gateway:
         if kind == RAW_TYPE:
             return Response(self._store.get(root), headers=headers | _attachment(root, "bin"), media_type=RAW_TYPE)
         if kind == CAR_TYPE:
-            size = 0 if scope == "block" else self._file_size(root)
-            if scope in ("all", "entity"):
-                blocks = self._store.blocks(root)
-            else:
-                start, stop = (0, 0) if scope == "block" else _part(scope, size)
-                blocks, size = self._store.read_blocks(self._proof(root, size, start, stop)), stop - start
-            full_type = f"{CAR_TYPE}; version=1; order=dfs; dups=n"
-            return _answer(request, car.write(root, blocks), size, full_type, headers | _attachment(root, "car"))
+            return self._archive(request, root, scope, headers | _attachment(root, "car"))
         return self._file(request, root, headers)
+
+    def _archive(self, request: Request, root: Cid, scope: str, headers: dict[str, str]) -> Response:
+        size = 0 if scope == "block" else self._file_size(root)
+        if scope in ("all", "entity"):
+            blocks = self._store.blocks(root)
+        else:
+            start, stop = (0, 0) if scope == "block" else _part(scope, size)
+            blocks, size = self._store.read_blocks(self._proof(root, size, start, stop)), stop - start
+        full_type = f"{CAR_TYPE}; version=1; order=dfs; dups=n"
+        return _answer(request, car.write(root, blocks), size, full_type, headers)
 
     def _file_size(self, root: Cid) -> int:
         try:
@@ -213,6 +218,15 @@ def _part(entity_bytes: str, size: int) -> tuple[int, int]:
 
 def _attachment(root: Cid, suffix: str) -> dict[str, str]:
     return {"Content-Disposition": f'attachment; filename="{root}.{suffix}"'}
+
+
+def answer(
+    pieces: Iterable[bytes | memoryview], size: int, kind: str, headers: Mapping[str, str], status: int = 200
+) -> Response:
+    """Return content of about ``size`` bytes, as a stream above ``_WHOLE_BYTES``."""
+    if size > _WHOLE_BYTES:
+        return StreamingResponse(pieces, status_code=status, headers=headers, media_type=kind)
+    return Response(b"".join(pieces), status_code=status, headers=headers, media_type=kind)
 
 
 def _answer(

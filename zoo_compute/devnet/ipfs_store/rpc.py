@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from zoo_compute.content.blockstore import BlockNotFound, BlockStore
 from zoo_compute.content.file_writer import FileWriter
-from zoo_compute.devnet.ipfs_store.answers import answer
+from zoo_compute.devnet.ipfs_store.gateway import answer
 from zoo_compute.devnet.ipfs_store.uploads import BadUpload, receive_files
 from zoo_protocol.content import unixfs
 from zoo_protocol.content.cid import DAG_PB, RAW, Cid, ContentError, ContentTooLarge, InvalidCid, of_block, parse

@@ -9,6 +9,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -92,23 +93,16 @@ async def _collateral(url: str, quote: bytes) -> dcap_qvl.QuoteCollateralV3:
         return await dcap_qvl.get_collateral(url, quote)  # a future of a running loop, not a coroutine
 
 
+@dataclass
 class AttestationRenewal:
     """Periodic renewal of the attestation; failures only keep the ordinary sampling rate."""
 
-    def __init__(
-        self,
-        market: Market,
-        address: str,
-        source: QuoteSource,
-        collateral: Callable[[bytes], Collateral],
-        gpus: GpuSource | None = None,
-    ) -> None:
-        self._market = market
-        self._address = address
-        self._source = source
-        self._collateral = collateral
-        self._gpus = gpus
-        self._next_at = 0.0
+    market: Market
+    address: str
+    source: QuoteSource
+    collateral: Callable[[bytes], Collateral]
+    gpus: GpuSource | None = None
+    _next_at: float = 0.0
 
     def keep(self) -> None:
         """Attest again if due."""
@@ -128,12 +122,12 @@ class AttestationRenewal:
 
     def _attested(self, now: float) -> dict[str, Any] | None:
         """Return the market's reading of a fresh quote; None while the last one is valid."""
-        until = self._market.attested_until(self._address)
+        until = self.market.attested_until(self.address)
         if until is not None and (left := datetime.fromisoformat(until).timestamp() - now) > RENEW_SECONDS:
             self._next_at = now + left - RENEW_SECONDS
             return None
-        challenge = self._market.start_attestation()
-        gpus = self._gpus.statement(from_hex(challenge["gpu_nonce"])) if self._gpus else None
-        quote = self._source.quote(with_gpus(from_hex(challenge["report_data"], _REPORT_DATA_BYTES), gpus))
+        challenge = self.market.start_attestation()
+        gpus = self.gpus.statement(from_hex(challenge["gpu_nonce"])) if self.gpus else None
+        quote = self.source.quote(with_gpus(from_hex(challenge["report_data"], _REPORT_DATA_BYTES), gpus))
         said = gpus.as_document() if gpus else None
-        return self._market.answer_attestation(challenge["id"], quote.hex(), self._collateral(quote), said)
+        return self.market.answer_attestation(challenge["id"], quote.hex(), self.collateral(quote), said)

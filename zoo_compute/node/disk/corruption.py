@@ -60,13 +60,7 @@ def make_folder(path: Path) -> None:
 def opened_store(folder: Path) -> BlockStore:
     """Open the store in a folder; quarantine a damaged one as a whole."""
     try:
-        # Packs without an index: opening the store would delete them.
-        for path in folder.glob("index.*"):
-            if path.is_dir():
-                raise IsADirectoryError(f"{path.name} is a folder")
-        index = folder / "index.sqlite"
-        if any(folder.glob("packs/*")) and not (index.exists() and index.stat().st_size):
-            raise sqlite3.DatabaseError("index.sqlite is empty")
+        _require_index(folder)
         store = BlockStore(folder)
         store.check()
         store.discard_unfinished()
@@ -77,3 +71,13 @@ def opened_store(folder: Path) -> BlockStore:
         log.error("checkpoint_copies_lost folder=%s", folder)
         return BlockStore(folder)
     return store
+
+
+def _require_index(folder: Path) -> None:
+    """Raise if packs exist without an index: opening the store would then delete them."""
+    for path in folder.glob("index.*"):
+        if path.is_dir():
+            raise IsADirectoryError(f"{path.name} is a folder")
+    index = folder / "index.sqlite"
+    if any(folder.glob("packs/*")) and not (index.exists() and index.stat().st_size):
+        raise sqlite3.DatabaseError("index.sqlite is empty")

@@ -8,8 +8,9 @@ chain's clock, counted from the block at which this node first saw the end. An o
 import logging
 import time
 from collections.abc import Callable
+from functools import cached_property
 
-from zoo_compute.chain.jobs import JobChain
+from zoo_compute.chain.disputes import DisputeChain
 from zoo_compute.node.disk.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -20,12 +21,15 @@ _PERIODS = 2
 class FinishedJobs:
     """Finished jobs with kept files; ``disputed``: is a dispute of its units open."""
 
-    def __init__(self, workspace: Workspace, connect: Callable[[], JobChain], disputed: Callable[[], bool]) -> None:
+    def __init__(self, workspace: Workspace, connect: Callable[[], DisputeChain], disputed: Callable[[], bool]) -> None:
         self._workspace = workspace
         self._connect = connect
         self._disputed = disputed
-        self._chain: JobChain | None = None
         self._next_at = 0.0
+
+    @cached_property
+    def _chain(self) -> DisputeChain:
+        return self._connect()
 
     def release(self) -> None:
         """Release files that can no longer be requested; runs at most once per hour.
@@ -38,7 +42,6 @@ class FinishedJobs:
             return
         jobs = self._workspace.kept_jobs()
         if jobs and not self._disputed():
-            self._chain = self._chain or self._connect()
             final, keep_seconds = self._chain.final_block(), _PERIODS * self._chain.trace_retention_seconds
             for job_id in jobs:
                 if not self._chain.is_over(job_id, final):

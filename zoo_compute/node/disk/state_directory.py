@@ -8,6 +8,9 @@ from pathlib import Path
 from zoo_compute.base.errors import ConfigError
 from zoo_compute.node.disk.corruption import quarantine
 
+ACKNOWLEDGEMENTS, TRACES, DISPUTES, VERDICTS = "acknowledgements", "traces", "disputes", "verdicts"
+"""Folders that commands also read; ``workspace.py`` describes them."""
+
 
 @contextmanager
 def lock_state_directory(root: Path) -> Iterator[None]:
@@ -31,19 +34,3 @@ def lock_state_directory(root: Path) -> Iterator[None]:
                 remedy="Give each node a --state-dir and a wallet of its own.",
             ) from error
         yield
-
-
-def acknowledgements_in(state_dir: Path) -> Path:
-    return state_dir / "acknowledgements"
-
-
-def traces_in(state_dir: Path) -> Path:
-    return state_dir / "traces"
-
-
-def disputes_in(state_dir: Path) -> Path:
-    return state_dir / "disputes"
-
-
-def verdicts_in(state_dir: Path) -> Path:
-    return state_dir / "verdicts"

@@ -39,7 +39,7 @@ from zoo_compute.content.gateway import GatewayClient
 from zoo_compute.content.packs import force_to_disk
 from zoo_compute.node.disk.corruption import make_folder, opened_store, quarantine, read_json
 from zoo_compute.node.disk.durable_files import write_file, write_json
-from zoo_compute.node.disk.state_directory import acknowledgements_in, disputes_in, traces_in, verdicts_in
+from zoo_compute.node.disk.state_directory import ACKNOWLEDGEMENTS, DISPUTES, TRACES, VERDICTS
 from zoo_compute.node.execution.tasks import TaskError
 from zoo_compute.node.market.calls import Lease
 from zoo_protocol.content.cid import ContentError, parse
@@ -63,10 +63,10 @@ _FOLDERS = (
     "checkpoints",
     "files",
     "executor",
-    "acknowledgements",
-    "traces",
-    "disputes",
-    "verdicts",
+    ACKNOWLEDGEMENTS,
+    TRACES,
+    DISPUTES,
+    VERDICTS,
     "over",
 )
 
@@ -117,19 +117,19 @@ class Workspace:
 
     @property
     def acknowledgements(self) -> Path:
-        return acknowledgements_in(self._root)
+        return self._root / ACKNOWLEDGEMENTS
 
     @property
     def traces(self) -> Path:
-        return traces_in(self._root)
+        return self._root / TRACES
 
     @property
     def disputes(self) -> Path:
-        return disputes_in(self._root)
+        return self._root / DISPUTES
 
     @property
     def verdicts(self) -> Path:
-        return verdicts_in(self._root)
+        return self._root / VERDICTS
 
     @property
     def executor(self) -> Path:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,6 @@ class Disputes:
         self._directory = directory
         self._traces = traces
         self._connect = connect
-        self._chain: DisputeChain | None = None
         self._interval = interval
         self._next_at = self._balance_at = 0.0
         self._next_block: int | None = None
@@ -116,10 +116,9 @@ class Disputes:
         """Return (dispute id, unit id) of every open dispute, as of the last search."""
         return [(opened.dispute_id, opened.unit_id) for opened in self._noted()]
 
-    @property
+    @cached_property
     def chain(self) -> DisputeChain:
-        self._chain = self._chain or self._connect()
-        return self._chain
+        return self._connect()
 
     def _search(self, latest: Block) -> None:
         """Record disputes opened since the last final block, at first one response period."""
@@ -130,12 +129,16 @@ class Disputes:
         known = {opened.dispute_id for opened in self._noted()} - self._unwritten.keys()
         for opened in [*self._unwritten.values(), *self.chain.opened(self._next_block, latest.number)]:
             if opened.dispute_id not in known:
-                try:
-                    write_json(self._file(opened), asdict(opened))
-                    self._unwritten.pop(opened.dispute_id, None)
-                except OSError as error:  # in memory, because a response needs no disk
-                    log.error("dispute_not_recorded dispute=%s error=%s", opened.dispute_id, error)
-                    self._unwritten[opened.dispute_id] = opened
+                self._note(opened)
+
+    def _note(self, opened: Opened) -> None:
+        """Record a dispute; in memory while the disk refuses, because a response needs no disk."""
+        try:
+            write_json(self._file(opened), asdict(opened))
+            self._unwritten.pop(opened.dispute_id, None)
+        except OSError as error:
+            log.error("dispute_not_recorded dispute=%s error=%s", opened.dispute_id, error)
+            self._unwritten[opened.dispute_id] = opened
 
     def _forget_final(self, final: Block, searched: Block) -> None:
         """Advance the search to the final block; delete disputes whose end is final."""
@@ -154,17 +157,7 @@ class Disputes:
         done = True
         for opened in self._noted():
             try:
-                found = self._assess(opened, latest)
-                self._log_change(found)
-                state = found.state
-                if state.phase is DisputePhase.TRACE and not state.convicted and found.problem is None:
-                    self._reveal(opened)
-                elif state.phase is DisputePhase.STEP and not state.convicted and latest.timestamp > state.deadline:
-                    tx = self.chain.expire(opened.dispute_id)
-                    log.info("dispute_expired dispute=%s tx=%s", opened.dispute_id, tx)
-                elif self._must_respond(state.phase):
-                    amount = self.chain.credits()
-                    log.info("credits_withdrawn zen=%s tx=%s", format_zen(amount), self.chain.withdraw())
+                self._respond(opened, latest)
             except ZooError as error:
                 log.error("dispute_failed dispute=%s error=%s remedy=%s", opened.dispute_id, error, error.remedy or "")
                 done = False
@@ -172,6 +165,19 @@ class Disputes:
                     self._unmined = min(self._unmined + 1, _MAX_RAISES)
                     break
         return done
+
+    def _respond(self, opened: Opened, latest: Block) -> None:
+        found = self._assess(opened, latest)
+        self._log_change(found)
+        state = found.state
+        if state.phase is DisputePhase.TRACE and not state.convicted and found.problem is None:
+            self._reveal(opened)
+        elif state.phase is DisputePhase.STEP and not state.convicted and latest.timestamp > state.deadline:
+            tx = self.chain.expire(opened.dispute_id)
+            log.info("dispute_expired dispute=%s tx=%s", opened.dispute_id, tx)
+        elif self._must_respond(state.phase):
+            amount = self.chain.credits()
+            log.info("credits_withdrawn zen=%s tx=%s", format_zen(amount), self.chain.withdraw())
 
     def _assess(self, opened: Opened, latest: Block) -> Finding:
         state = self.chain.dispute(opened.dispute_id, latest)

@@ -11,8 +11,7 @@ from typing import Any
 from training_gym.spec.errors import GymError
 from zoo_compute.base.errors import ZooError
 from zoo_compute.chain.disputes import DisputePhase
-from zoo_compute.content.blockstore import BlockNotFound
-from zoo_compute.content.gateway import GatewayClient, GatewayUnavailable
+from zoo_compute.content.gateway import UNAVAILABLE, GatewayClient
 from zoo_compute.node.disk.traces import TraceLost, Traces
 from zoo_compute.node.disk.workspace import Workspace
 from zoo_compute.node.disputes.defence import Disputes
@@ -22,7 +21,6 @@ from zoo_compute.node.work.inputs import SlotStateMissing
 from zoo_compute.node.work.states import StateUnavailable, state_file
 from zoo_compute.node.work.uploads import upload_disputed
 from zoo_compute.node.work.worker import TASK_TIMEOUT_SECONDS
-from zoo_protocol.content.cid import ContentError
 
 log = logging.getLogger(__name__)
 
@@ -66,9 +64,7 @@ class Disclosure:
                 StateUnavailable,
                 ExecutorError,
                 GymError,
-                ContentError,
-                BlockNotFound,
-                GatewayUnavailable,
+                *UNAVAILABLE,
                 SlotStateMissing,
                 OSError,
             ) as error:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 from zoo_compute.base.errors import ApiError, Unreachable, ZooError
@@ -67,7 +68,6 @@ class Omissions:
         self._journal = journal
         self._connection = connection
         self._connect = connect
-        self._chain: OmissionChain | None = None
         self._interval = interval
         self._next_at = 0.0
 
@@ -123,10 +123,9 @@ class Omissions:
             self._journal.drop(stored)
         return tx
 
-    @property
+    @cached_property
     def chain(self) -> OmissionChain:
-        self._chain = self._chain or self._connect()
-        return self._chain
+        return self._connect()
 
     def _assess(self, stored: StoredAcknowledgement, final: Block, latest: Block, terms: Terms) -> Finding:
         state, deadline = self.chain.claim_state(stored.unit_id, latest)

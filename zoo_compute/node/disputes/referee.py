@@ -9,6 +9,7 @@ import json
 import logging
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -112,17 +113,18 @@ class Referee:
         self._make_context = make_context
         self._wallet = wallet
         self._owner = owner
-        self._connected: RefereeChain | None = None
-        self._reader: ChainReader | None = None
         self._next_block: int | None = None
         self._seats: dict[tuple[str, int], Seat] = {}
         self._logged: dict[tuple[str, int], str] = {}
         self._declined: set[tuple[str, int]] = set()
 
-    @property
+    @cached_property
     def chain(self) -> RefereeChain:
-        self._connected = self._connected or self._sources.connect()
-        return self._connected
+        return self._sources.connect()
+
+    @cached_property
+    def _reader(self) -> ChainReader:
+        return self._sources.read()
 
     def watch(self) -> None:
         """Enlist, withdraw credits, find seats in committees and serve each.
@@ -225,7 +227,6 @@ class Referee:
 
     def _case(self, seat: Seat, record: dict[str, Any] | None, context: ReplayContext) -> Case | None:
         opening = self.chain.opening(seat.dispute_id)
-        self._reader = self._reader or self._sources.read()
         with chain_errors():
             settled = settled_case(opening, self._reader, context.gateway)
         if settled is not None or record is None:

@@ -6,7 +6,8 @@ from the round's inputs, and the last one has to contain the committed payload.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from zoo_compute.node.execution.executor import ExecutorError
 from zoo_compute.node.work.inputs import SlotStateMissing, unit_task
 from zoo_protocol.content.cid import ContentError
 from zoo_protocol.hashing import from_hex, keccak, to_hex
+from zoo_protocol.payments.job_record import INPUT_FILES
 from zoo_protocol.verification.trace import payload_hash, state_leaf
 
 _MAX_SPEC_BYTES = 1 << 20
@@ -106,7 +108,8 @@ def decide_segment(
     Raises:
         NoVerdict: no verdict can be signed, or not yet.
     """
-    spec_bytes = _fetched(context, case.spec_cid)
+    with _inputs():
+        spec_bytes = context.gateway.fetch(case.spec_cid, max_bytes=_MAX_SPEC_BYTES)
     if to_hex(keccak(spec_bytes)) != case.order.specHash:
         raise NoVerdict("wrong_specification", f"{case.spec_cid} differs from the specification in the order")
     if shown.environment != case.environment:
@@ -120,22 +123,14 @@ def decide_segment(
         "round": unit.round,
         "slot": unit.slot,
         "spec": spec.to_dict(),
-        "checkpoint_cid": case.checkpoint_cid,
-        "slot_state_cid": case.slot_state_cid,
-        "restored_payload_cid": case.restored_payload_cid,
-        "eager_payload_cid": case.eager_payload_cid,
+        **{name: getattr(case, name) for name in INPUT_FILES},
         "environment": shown.environment,
     }
     try:
-        inputs = unit_task(task, context.workspace, context.gateway, context.run)
+        with _inputs():
+            inputs = unit_task(task, context.workspace, context.gateway, context.run)
     except SlotStateMissing as error:
         return deadline.withheld(str(error))
-    except (BlockNotFound, ContentError) as error:
-        raise NoVerdict("input_missing", str(error)) from error
-    except GatewayUnavailable as error:
-        raise NoVerdict("gateway_unavailable", str(error)) from error
-    except GymError as error:
-        raise NoVerdict("input_missing", f"an input is malformed: {error}") from error
     return _DisputedSegment(case, shown, step, spec, inputs, context).find(state_cid, deadline)
 
 
@@ -149,13 +144,17 @@ def _specification(content: bytes, case: Case) -> TrainingSpec:
     return spec
 
 
-def _fetched(context: ReplayContext, cid: str) -> bytes:
+@contextmanager
+def _inputs() -> Iterator[None]:
+    """Convert errors of the unit's public inputs, for which its provider is not responsible."""
     try:
-        return context.gateway.fetch(cid, max_bytes=_MAX_SPEC_BYTES)
+        yield
     except (BlockNotFound, ContentError) as error:
         raise NoVerdict("input_missing", str(error)) from error
     except GatewayUnavailable as error:
         raise NoVerdict("gateway_unavailable", str(error)) from error
+    except GymError as error:
+        raise NoVerdict("input_missing", f"an input is malformed: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,11 +183,12 @@ class _DisputedSegment:
             return None
         limit = 16 * self.spec.num_parameters() + _STATE_SLACK  # parameters, two moments, and names
         try:
-            return self.context.workspace.fetch(self.context.gateway, cid, max_bytes=limit)
-        except (BlockNotFound, ContentError):
-            return None
-        except GatewayUnavailable as error:
-            raise NoVerdict("gateway_unavailable", str(error)) from error
+            with _inputs():
+                return self.context.workspace.fetch(self.context.gateway, cid, max_bytes=limit)
+        except NoVerdict as error:
+            if error.code == "input_missing":
+                return None
+            raise
 
     def _replay(self, state: Path | None) -> Finding | None:
         """Replay this segment only; None if ``state`` is not the revealed one."""

@@ -3,8 +3,7 @@
 import platform
 import shutil
 import subprocess
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import psutil
 
@@ -28,9 +27,6 @@ class Hardware:
     gpu_memory_gb: float
     ram_gb: float
     network_gbps: float
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def detect() -> Hardware:

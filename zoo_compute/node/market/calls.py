@@ -130,9 +130,13 @@ class Market:
         self._challenge = answer["challenge"]
         return answer
 
-    def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        answer: dict[str, Any] = self._connection.post(path, body, repeatable=True)
+    def _call(self, method: str, path: str, **request: Any) -> dict[str, Any]:
+        """Make an idempotent call."""
+        answer: dict[str, Any] = self._connection.call(method, path, repeatable=True, **request)
         return answer
+
+    def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        return self._call("POST", path, json=body)
 
     def start_benchmark(self, tier: str) -> dict[str, Any]:
         """Return a benchmark challenge; its clock starts later."""
@@ -149,10 +153,7 @@ class Market:
     def answer_benchmark(self, benchmark_id: str, cid: str) -> dict[str, Any]:
         """Return the verdict on an uploaded answer. The upload time counts."""
         path = f"/v1/benchmarks/{benchmark_id}/answer"
-        answer: dict[str, Any] = self._connection.call(
-            "POST", path, repeatable=True, retry_seconds=_CHECKED_WITHIN_SECONDS, json={"cid": cid}
-        )
-        return answer
+        return self._call("POST", path, retry_seconds=_CHECKED_WITHIN_SECONDS, json={"cid": cid})
 
     def attested_until(self, address: str) -> str | None:
         """Return the end of a node's attestation on chain; None if it has none."""
@@ -186,10 +187,7 @@ class Market:
 
     def file_state(self, lease: Asking, cid: str) -> dict[str, Any]:
         """Return which chunks of a file storage has: ``pieces`` (CIDs by number), or ``complete``."""
-        answer: dict[str, Any] = self._connection.call(
-            "GET", _file_path(lease, cid), repeatable=True, headers=_token(lease)
-        )
-        return answer
+        return self._call("GET", _file_path(lease, cid), headers=_token(lease))
 
     def put_piece(self, lease: Asking, cid: str, number: int, piece_cid: str, content: bytes | Background) -> None:
         """Upload one chunk of a file."""
@@ -206,17 +204,8 @@ class Market:
         self, method: str, path: str, content: bytes | Background, headers: dict[str, str] | None = None, **more: Any
     ) -> dict[str, Any]:
         size = {"Content-Type": "application/octet-stream", "Content-Length": str(len(content))}
-        extensions = {BACKGROUND: isinstance(content, Background)}
-        answer: dict[str, Any] = self._connection.call(
-            method,
-            path,
-            repeatable=True,
-            content=content,
-            headers=size | (headers or {}),
-            extensions=extensions,
-            **more,
-        )
-        return answer
+        more |= {"headers": size | (headers or {}), "extensions": {BACKGROUND: isinstance(content, Background)}}
+        return self._call(method, path, content=content, **more)
 
     def owner_of(self, address: str) -> str | None:
         """Return a node's declared owner; None if it declares none or is not registered."""
@@ -270,12 +259,7 @@ class Market:
         self._post_to_lease(lease, "fail", {"code": code, "detail": detail[:500]})
 
     def _post_to_lease(self, lease: Lease, action: str, body: dict[str, Any], **request: Any) -> dict[str, Any]:
-        # These calls are idempotent.
-        path = f"/v1/leases/{lease.id}/{action}"
-        answer: dict[str, Any] = self._connection.call(
-            "POST", path, repeatable=True, json={"token": lease.token, **body}, **request
-        )
-        return answer
+        return self._call("POST", f"/v1/leases/{lease.id}/{action}", json={"token": lease.token, **body}, **request)
 
 
 def _file_path(lease: Asking, cid: str) -> str:

@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -86,8 +86,11 @@ class Acknowledgements:
         self._journal = journal
         self._domain = omissions_domain(network.chain_id, network.contracts["Omissions"])
         self._connect = connect
-        self._chain: OmissionChain | None = None
         self._known: dict[str, float] = {}
+
+    @cached_property
+    def _chain(self) -> OmissionChain:
+        return self._connect()
 
     def take(self, unit: UnitCommitment, answer: Any) -> None:
         """Verify the market's answer to a commitment and store it.
@@ -119,7 +122,6 @@ class Acknowledgements:
         if time.monotonic() < self._known.get(signer, 0.0):
             return True
         try:
-            self._chain = self._chain or self._connect()
             if not self._chain.is_acknowledger(signer):
                 self._known.pop(signer, None)
                 return False

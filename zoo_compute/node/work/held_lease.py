@@ -3,7 +3,6 @@
 import logging
 import threading
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, TypeVar
 
 from zoo_compute.base.errors import ApiError, Unreachable
@@ -36,9 +35,7 @@ class HeldLease:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, _type: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         self._news.set()
         self._thread.join()

@@ -15,6 +15,7 @@ from training_gym.units.checkpoint import CheckpointManifest
 from zoo_compute.content.blockstore import BlockNotFound
 from zoo_compute.content.gateway import GatewayClient
 from zoo_compute.node.disk.workspace import Workspace
+from zoo_protocol.payments.job_record import INPUT_FILES
 
 log = logging.getLogger(__name__)
 
@@ -33,17 +34,7 @@ class SlotStateMissing(Exception):
         self.cid = cid
 
 
-UNIT_FIELDS = (
-    "spec",
-    "job_id",
-    "round",
-    "slot",
-    "checkpoint_cid",
-    "slot_state_cid",
-    "restored_payload_cid",
-    "eager_payload_cid",
-    "environment",
-)
+UNIT_FIELDS = ("spec", "job_id", "round", "slot", *INPUT_FILES, "environment")
 """Fields of a lease that determine a unit's result: all that :func:`unit_task` reads."""
 
 Run = Callable[[dict[str, Any]], dict[str, Any]]

@@ -32,6 +32,7 @@ from zoo_protocol.content.cid import parse
 from zoo_protocol.content.unixfs import cid_of_file
 from zoo_protocol.hashing import from_hex, keccak, to_hex
 from zoo_protocol.messages import Domain, UnitCommitment, typed_data
+from zoo_protocol.payments.job_record import INPUT_FILES
 from zoo_protocol.verification import trace
 from zoo_protocol.verification.reveal_deadline import reveal_timeout_seconds
 
@@ -205,17 +206,12 @@ class Worker:
         task = held.lease.task
         directory = self.workspace.unit(task["job_id"], task["round"], task["slot"])
         file = directory / "result.json"
-        names = ("checkpoint_cid", "slot_state_cid", "restored_payload_cid", "eager_payload_cid")
-        start = [task["environment"], *(task[name] for name in names)]  # leaves depend on the environment class
+        start = [task["environment"], *(task[name] for name in INPUT_FILES)]  # leaves depend on the environment class
         start.append(task["spec"]["training_config"]["top_k"])
         known = read_json(file, _load_result)
         if known is not None and known["start"] == start:
             return known
-        try:  # refuse only after a fresh measurement
-            require_link(held.lease, self.link.up.bytes_per_second)
-        except LinkTooSlow:
-            rate = held.call_until_answered(lambda: measured_rate(self.market, held.lease, self.link))
-            require_link(held.lease, rate)
+        self._require_link(held)
         with effort.transferring():
             inputs = self._fetched(held, lambda: unit_task(task, self.workspace, self.gateway, self._run))
         job = {"kind": "train", "output": str(directory), **inputs}
@@ -239,6 +235,14 @@ class Worker:
                 if time.monotonic() > latest or self.market.wait_or_stop(_GATEWAY_PAUSE_SECONDS):
                     raise
                 log.warning("gateways_retried kind=%s lease=%s error=%s", held.lease.kind, held.lease.id, error)
+
+    def _require_link(self, held: HeldLease) -> None:
+        """Raise LinkTooSlow only after a fresh measurement."""
+        try:
+            require_link(held.lease, self.link.up.bytes_per_second)
+        except LinkTooSlow:
+            rate = held.call_until_answered(lambda: measured_rate(self.market, held.lease, self.link))
+            require_link(held.lease, rate)
 
     def _reveal(self, held: HeldLease) -> None:
         task = held.lease.task

@@ -1,0 +1,53 @@
+"""Queries that sweep and settlement repeat every two seconds, among many settled jobs."""
+
+import re
+from typing import Any
+
+from kit.jobs.jobs_fixtures import World
+from sqlalchemy import event, text
+
+from market.payments.settlement.plan import due_batches
+from market.platform.db.base import utc_now
+from market.training.evaluation.validation import jobs_to_validate
+from market.training.rounds.service import due_jobs
+
+SETTLED = {  # changed columns of 5,000 copies, and the row that is copied
+    "jobs": ("'id', 'settled' || n, 'status', 'settled'", "true"),
+    "units": ("'id', 99 + n, 'job_id', 'settled' || n, 'status', 'verified', 'settlement_id', 1", "slot = 0"),
+    "checkpoints": ("'id', 99 + n, 'job_id', 'settled' || n", "true"),
+}
+
+
+def test_due_queries_read_open_jobs_by_index(world: World, nodes: list[str]) -> None:
+    job_id = world.running(nodes)
+    world.execute(
+        text("SET LOCAL session_replication_role = replica"),  # the copied units need no batch
+        *(
+            text(
+                f"INSERT INTO {table} SELECT (jsonb_populate_record({table}, jsonb_build_object({changes}))).*"
+                f" FROM {table}, generate_series(1, 5000) n WHERE {one}"
+            )
+            for table, (changes, one) in SETTLED.items()
+        ),
+        text("UPDATE checkpoints SET validation_loss = NULL WHERE job_id NOT LIKE 'settled%'"),
+        text("ANALYZE jobs, units, checkpoints"),
+    )
+    queries: list[tuple[str, Any]] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        queries.append((statement, parameters))
+
+    event.listen(world.database.engine, "before_cursor_execute", note)
+    assert due_jobs(world.database) == [job_id]
+    assert jobs_to_validate(world.database) == [job_id]
+    with world.database.transaction() as session:
+        assert due_batches(session, world.settings, utc_now()) == []
+    event.remove(world.database.engine, "before_cursor_execute", note)
+    with world.database.engine.connect() as connection:
+        plans = [
+            "\n".join(connection.exec_driver_sql(f"EXPLAIN {statement}", parameters).scalars())
+            for statement, parameters in queries
+        ]
+    assert [plan for plan in plans if re.search("Seq Scan on (jobs|units|checkpoints)", plan)] == []
+    assert sum("ix_jobs_open" in plan for plan in plans) >= 3
+    assert any("ix_units_unpaid" in plan for plan in plans)

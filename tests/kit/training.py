@@ -1,0 +1,32 @@
+"""Small specifications, and a unit of them on a text that a model can learn."""
+
+from typing import Any
+
+import numpy as np
+
+from training_gym.model.layout import initial_parameters
+from training_gym.spec.config import ModelConfig, TrainingConfig, TrainingSpec
+from training_gym.units.replica_state import fresh_slot_state
+from training_gym.units.trace import Unit
+
+TEXT = b"".join(b"the %d sheep of the zoo count %d times. " % (n % 10, n % 7) for n in range(400))
+TINY = ModelConfig(hidden_size=8, num_layers=1, num_heads=1, sequence_length=8)
+SMALL = ModelConfig(hidden_size=16, num_layers=1, num_heads=2, sequence_length=16)
+
+
+def spec_of(model: ModelConfig = TINY, **training: Any) -> TrainingSpec:
+    return TrainingSpec(model, "unused", TrainingConfig(**training))
+
+
+def unit_of(spec: TrainingSpec, **changes: Any) -> Unit:
+    """Build the unit of replica 2 in round 1."""
+    given: dict[str, Any] = {
+        "job_id": "0x" + "11" * 32,
+        "round": 1,
+        "slot": 2,
+        "checkpoint": initial_parameters(spec.model, spec.training.seed),
+        "train": np.frombuffer(TEXT, np.uint8),
+        "slot_state": fresh_slot_state(spec),
+        "environment": "0x" + "22" * 32,
+    }
+    return Unit(spec=spec, **given | changes)
