@@ -326,6 +326,11 @@ def record_disputed(session: Session, address: str, at: datetime | None) -> None
     require(session, address, lock=True).disputed_at = at
 
 
+def disputed_among(session: Session, addresses: Collection[str]) -> set[str]:
+    """Return those of the providers that are in a dispute of the market."""
+    return {row.address for row in repository.among(session, addresses) if row.disputed_at is not None}
+
+
 def is_disputed(session: Session, address: str) -> bool:
     return require(session, address).disputed_at is not None
 

@@ -47,7 +47,7 @@ def undisputed(session: Session, units: Sequence[UnitSummary]) -> tuple[list[Uni
     lost = repository.contested(session, keys.keys())
     for key in (key for key, is_lost in lost.items() if is_lost):
         payables.forfeit_unit(session, keys[key].id, LOST)
-    disputed = {one for one in {unit.provider for unit in units} if providers.is_disputed(session, one)}
+    disputed = providers.disputed_among(session, {unit.provider for unit in units})
     uncontested = [unit for key, unit in keys.items() if key not in lost and unit.provider not in disputed]
     return uncontested, bool(disputed) or not all(lost.values())
 

@@ -51,7 +51,7 @@ def test_false_unit_reopens_unpaid_units_of_provider(world: VerificationWorld, v
     node = world.node()
     job_id = world.running([node])
     world.train_round(job_id, [node])
-    first = world.units(job_id)[0]
+    first, state = world.units(job_id)[0], world.states[node]
     world.challenge({first.id: []})
     assert world.unit(first.id).status == "verified"
     world.deliver(node)
@@ -65,6 +65,7 @@ def test_false_unit_reopens_unpaid_units_of_provider(world: VerificationWorld, v
     again = world.unit(first.id)
     assert (again.status, again.sampling_bps, payable(world, job_id)) == ("checking", 10_000, [])
     assert [sample.segment for sample in world.samples() if sample.unit_id == first.id] == [0, 1]
+    world.states[node] = state
     world.reveal(node)
     segments = {sample.id: sample.segment for sample in world.samples()}
     for _ in range(2):
