@@ -59,13 +59,12 @@ def test_quote_names_cost_and_writes_nothing(api: httpx.Client, services: Servic
 
 
 def test_quote_without_trade_names_sufficient_values(api: httpx.Client, payer: Caller, body: Body) -> None:
-    quote = api.post(
-        "/v1/quotes", json=body | {"max_price": str(ZEN), "budget_max": str(ZEN // 10)}, headers=payer.headers
-    )
-    advice = {point["code"]: point for point in quote.json()["advice"]}
-    needed = format_zen(int(quote.json()["cost_at_reserve_wei"]))
+    needed = int(api.post("/v1/quotes", json=body, headers=payer.headers).json()["cost_at_reserve_wei"])
+    short = {"max_price": str(ZEN), "budget_max": str(needed - 1)}
+    quote = api.post("/v1/quotes", json=body | short, headers=payer.headers).json()
+    advice = {point["code"]: point for point in quote["advice"]}
     assert advice["price_below_reserve"]["remedy"].startswith("Set max_price to at least 2.5,")
-    assert advice["budget_too_small"]["remedy"].startswith(f"Set budget_max to at least {needed},")
+    assert advice["budget_too_small"]["remedy"].startswith(f"Set budget_max to at least {format_zen(needed)},")
     assert "it takes 4 nodes, and 0 of tier bronze are active" in advice["too_few_nodes"]["detail"]
 
 
