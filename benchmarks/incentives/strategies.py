@@ -13,7 +13,7 @@ Assumptions, all of which favour the dishonest or are neutral:
 
 - Computing costs 80 % of a unit's net pay.
 - A provider has only its tier's least stake to lose, a verifier the least stake that covers its segments.
-- A unit is decided before the next is delivered, so no other pay is forfeited with it.
+- A unit is decided before the next is delivered; :mod:`benchmarks.incentives.bursts` has several undecided ones.
 - Verifiers hold equal stakes. A suspended one can be drawn again at once, a slashed one never. A wrong result does not
   make a verifier's later draws rarer.
 """
@@ -275,9 +275,14 @@ def _offence(strategy: Strategy, clean: int, bench: Bench, dice: random.Random) 
             continue
         if strategy.withholds is not None:
             return strategy.withholds
-        if bench.refutes(_FALSE, _FALSE, seed, root, segment):
+        if is_refuted(bench, seed, root, segment):
             return "incorrect_computation"
     return None
+
+
+def is_refuted(bench: Bench, seed: bytes, root: bytes, segment: int) -> bool:
+    """Return True if a false segment is refuted; accomplices confirm it."""
+    return bench.refutes(_FALSE, _FALSE, seed, root, segment)
 
 
 def drawn_segments(clean: int, seed: bytes, root: bytes) -> list[int]:

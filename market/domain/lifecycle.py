@@ -93,6 +93,7 @@ class UnitEvent(StrEnum):
     DISPUTE = "dispute"
     ACQUIT = "acquit"
     STRIKE = "strike"
+    REOPEN = "reopen"
 
 
 _U, _UE = UnitStatus, UnitEvent
@@ -108,6 +109,7 @@ UNIT: dict[tuple[UnitStatus, UnitEvent], UnitStatus] = {
     (_U.CHECKING, _UE.DISPUTE): _U.DISPUTED,
     (_U.DISPUTED, _UE.ACQUIT): _U.CHECKING,  # a committee found the segment correct
     (_U.DISPUTED, _UE.REJECT): _U.REJECTED,
+    (_U.VERIFIED, _UE.REOPEN): _U.UPLOADED,  # its provider did false work; all its segments are sampled now
     (_U.VERIFIED, _UE.STRIKE): _U.REJECTED,  # a dispute was upheld before the payout
 }
 UNIT_DECIDED = frozenset({_U.VERIFIED, _U.REJECTED, _U.LOST})

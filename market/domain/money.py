@@ -69,6 +69,22 @@ def max_deterred_unit_price(penalty_wei: int, segments: int, sampling_bps: int) 
     return penalty_wei * UPHELD_BPS * segments * sampling_bps // ((BPS - sampling_bps) * BPS)
 
 
+def may_start_unit(undecided_wei: int, gross_wei: int, penalty_wei: int, segments: int, sampling_bps: int) -> bool:
+    """Return True if one more false unit, undecided together with the others, does not pay.
+
+    One penalty is for all units that a provider has undecided. So their value V is bounded as that of one segment:
+    ``P * d >= V * (1 - p) / p``, where p is the chance that one of a unit's ``segments`` is sampled. A single unit may
+    always start: the order's price is bounded.
+
+    Args:
+        undecided_wei: gross price of the provider's other undecided units.
+        gross_wei: gross price of the unit.
+        penalty_wei: penalty for false work at the provider's stake.
+    """
+    drawn_bps = min(BPS, segments * sampling_bps)
+    return not undecided_wei or undecided_wei + gross_wei <= max_deterred_unit_price(penalty_wei, 1, drawn_bps)
+
+
 def max_disputable_unit_price(referee_fee_wei: int, segments: int) -> int:
     """Return the highest gross unit price at which a dispute costs a referee at most its fee.
 

@@ -16,6 +16,8 @@ FALSE_WORK_OFFENCES = ("incorrect_computation", "withheld_data", "refused_data")
 false segment: a dishonest provider must not gain by either."""
 MIN_FRAUD_PENALTY_BPS = 5_000
 """Their lowest share of the slashable balance: a constant of the staking contract, which bounds orders."""
+MAX_SPEEDUP = 10
+"""Upper bound of a node's speed over its tier's reference, which is 40 % of the peak of the tier's devices."""
 EPOCH_SECONDS = 86_400
 """Length of an epoch, the period of uptime and rewards; whole hours."""
 
@@ -120,6 +122,8 @@ class NetworkParameters:
     - ``rebenchmark_mean_seconds``: mean of the random time from a passed benchmark to the next one.
     - ``rebenchmark_within_seconds``: deadline to pass it.
     - ``benchmark_pause_seconds``: pause after a wrong answer, or after none once the challenge was revealed.
+    - ``max_speedup``: highest speed of a node, times its tier's reference. An earlier commitment is refused.
+    - ``min_withheld_seconds``: time from a state's request before which it does not count as withheld.
     - ``verdict_wait_seconds``: time from a committee's draw during which its quorum waits for other signatures.
     - ``suspension_seconds``: suspension of a verifier that two others outvoted for the first time.
     """
@@ -149,6 +153,8 @@ class NetworkParameters:
     bandwidth_wei_per_gib: int
     replay_pay_bps: int
     replay_budget_bps: int
+    max_speedup: int
+    min_withheld_seconds: int
     verdict_wait_seconds: int
     suspension_seconds: int
     attestation_seconds: int
@@ -173,6 +179,11 @@ class NetworkParameters:
             if tier.name == name:
                 return tier
         raise KeyError(name)
+
+    def min_unit_time(self, tier_id: int, weight_us: int) -> timedelta:
+        """Return the time that the fastest node of a tier needs for a unit of this weight."""
+        gpus = next(tier.gpus for tier in self.tiers if tier.id == tier_id)
+        return timedelta(microseconds=weight_us // (gpus * self.max_speedup))
 
     def gpus_to_attest(self, tier_id: int | None, registered: int) -> int:
         """Return the number of GPUs that a provider's attestation must cover.
@@ -275,6 +286,8 @@ MAINNET = NetworkParameters(
     bandwidth_wei_per_gib=ZEN // 100,
     replay_pay_bps=12_500,
     replay_budget_bps=2_500,
+    max_speedup=MAX_SPEEDUP,
+    min_withheld_seconds=12 * 3_600,
     verdict_wait_seconds=3_600,
     suspension_seconds=30 * 86_400,
     attestation_seconds=90 * 86_400,
@@ -310,6 +323,8 @@ DEVNET = replace(
     tiers=tuple(_laptop(tier) for tier in MAINNET.tiers),
     challenge_seconds=4,  # a demonstration waits for a payout
     disputes=replace(MAINNET.disputes, seats=3, quorum=2),  # a laptop runs three verifiers
+    max_speedup=10**6,  # its reference speeds are not measured
+    min_withheld_seconds=0,  # twice the time to the first deadline is enough
     verdict_wait_seconds=30,
 )
 

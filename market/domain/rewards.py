@@ -13,7 +13,8 @@ YEAR_MINUTES = 365 * 24 * 60
 class Work:
     """Work of one account in the epochs that are paid.
 
-    - ``stake_minutes``: stake in wei, summed over the minutes in which the node was up and active.
+    - ``stake_minutes``: stake in wei, summed over the minutes in which the node was up and active. A verifier's counts
+      only in epochs in which it replayed at least half of its segments.
     - ``served_bytes``: measured uploads and proven copies.
     - ``replayed_wei``: gross price of the segments whose replay agreed with the decision.
     """

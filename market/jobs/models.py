@@ -78,6 +78,12 @@ class Job(Base, CreatedAt):
     released_at: Mapped[datetime | None] = mapped_column(UtcDateTime)  # purged by market.training.retention.jobs
 
     @property
+    def name(self) -> str | None:
+        """The payer's name for the job, if it gave one."""
+        name = self.request.get("name")
+        return None if name is None else str(name)
+
+    @property
     def price_cap_wei(self) -> int:
         """Highest price in wei per GPU-hour that the payer currently accepts."""
         return self.max_price_wei if self.amended_max_price_wei is None else self.amended_max_price_wei

@@ -71,6 +71,7 @@ def _request(
     return JobSpec.model_validate(
         {
             **spec,
+            "name": job.name,
             "tier": next(tier.name for tier in network.tiers if tier.id == job.tier_id),
             "nodes": job.nodes,
             "budget_max": str(job.budget_wei),

@@ -1,13 +1,14 @@
 """Quotes: the cost of a job's terms and the documents to sign. Pure."""
 
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
-from market.domain.money import unit_price
+from market.domain.money import format_zen, unit_price
 from market.domain.network import NetworkParameters
 from market.domain.verification.sampling import sampling_rate_bps
 from market.jobs.pricing import highest_price
-from market.orders.quote_advice import advice_on, expected_throughput, rate_schedule
+from market.orders.quote_advice import Advice, advice_on, expected_throughput, rate_schedule
 from market.orders.schemas import JobSpec, Quote
 from market.orders.terms import PayerState, Terms, order_document
 from training_gym.spec.config import settings_by_size
@@ -25,6 +26,7 @@ def quote(
     network: NetworkParameters,
     longest_round_seconds: float,
     last_price_wei: int | None,
+    nodes_of_tier: int,
     nonce: int,
 ) -> Quote:
     """Price a job's terms and build the order and the permit that its payer signs.
@@ -32,6 +34,7 @@ def quote(
     Args:
         longest_round_seconds: a round that takes longer fails its job.
         last_price_wei: price per GPU-hour of the tier's last trade.
+        nodes_of_tier: number of active nodes of the tier.
     """
     deadline = int((terms.wait_until + PERMIT_MARGIN).timestamp())
     best = highest_price(terms.budget_wei, terms.max_price_wei, terms.units, terms.unit_weight_us)
@@ -45,7 +48,7 @@ def quote(
         spec_hash=terms.spec_hash,
         settings_by_size=settings_by_size(terms.spec.model, request.training_settings),
         rate_schedule=rate_schedule(terms.spec),
-        advice=advice_on(terms.spec, throughput, longest_round_seconds),
+        advice=[*_no_trade(terms, nodes_of_tier), *advice_on(terms.spec, throughput, longest_round_seconds)],
         tier=terms.tier.name,
         units=terms.units,
         unit_weight_us=terms.unit_weight_us,
@@ -70,6 +73,33 @@ def quote(
         order=_wallet_form(order_document(terms.order(state.payer, nonce), state.deployment)),
         permit=_wallet_form(state.permit_document(terms.budget_wei, deadline)),
     )
+
+
+def _no_trade(terms: Terms, nodes_of_tier: int) -> Iterator[Advice]:
+    """Yield the reasons for which the job would not trade, with the values at which it would."""
+    tier, reserve = terms.tier.name, terms.tier.reserve_price_wei
+    needed = unit_price(reserve, terms.unit_weight_us) * terms.units
+    if terms.max_price_wei < reserve:
+        yield Advice(
+            code="price_below_reserve",
+            detail=f"Will not trade: max_price is {format_zen(terms.max_price_wei)} ZEN per GPU-hour.",
+            remedy=f"Set max_price to at least {format_zen(reserve)}, the reserve price of {tier}.",
+            field="max_price",
+        )
+    if terms.budget_wei < needed:
+        yield Advice(
+            code="budget_too_small",
+            detail=f"Will not trade: budget_max is {format_zen(terms.budget_wei)} ZEN.",
+            remedy=f"Set budget_max to at least {format_zen(needed)}, the cost at the reserve price of {tier}.",
+            field="budget_max",
+        )
+    if terms.nodes > nodes_of_tier:
+        yield Advice(
+            code="too_few_nodes",
+            detail=f"Will not trade now: it takes {terms.nodes} nodes, and {nodes_of_tier} of tier {tier} are active.",
+            remedy=f"Set nodes to at most {nodes_of_tier}, take another tier, or wait.",
+            field="nodes",
+        )
 
 
 def _wallet_form(document: dict[str, Any]) -> dict[str, Any]:

@@ -61,6 +61,9 @@ class JobSpec(RequestModel):
     model_settings: dict[str, Any] = Field(default_factory=dict, alias="model_config")
     data_settings: dict[str, Any] = Field(alias="data_config")
     training_settings: dict[str, Any] = Field(default_factory=dict, alias="training_config")
+    name: str | None = Field(
+        default=None, pattern="^[a-z0-9][a-z0-9-]{0,47}$", description="Name in lists; need not be unique."
+    )
     tier: str = Field(examples=["bronze"], max_length=32)
     nodes: int = Field(ge=1, le=MAX_NODES, description="Parallel replicas, one node each.")
     budget_max: WeiString = Field(description="Wei of ZEN in escrow; the upper bound of the cost.")
@@ -205,6 +208,7 @@ class JobView(BaseModel):
     """A job as its payer sees it. ``status`` and its ``reason`` are stable codes."""
 
     id: str
+    name: str | None
     payer: str
     status: str
     reason: str | None

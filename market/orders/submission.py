@@ -68,6 +68,7 @@ def quote(request: JobSpec, payer: str, services: Services) -> Quote:
     state = PayerState(payer, services.part(Deployment), _funds(payer, services))
     with services.database.transaction() as session:
         last_price_wei = auctions.last_price(session, terms.tier.id)
+        nodes_of_tier = providers.count_of_tier(session, terms.tier.id)
     return quotes.quote(
         request,
         terms,
@@ -75,6 +76,7 @@ def quote(request: JobSpec, payer: str, services: Services) -> Quote:
         network=services.network,
         longest_round_seconds=services.settings.round_timeout_seconds,
         last_price_wei=last_price_wei,
+        nodes_of_tier=nodes_of_tier,
         nonce=secrets.randbits(128),
     )
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from market.chain.contracts.codec import Deployment
 from market.chain.views import Funds
 from market.domain.money import format_amount, max_deterred_unit_price, max_disputable_unit_price, unit_price
-from market.domain.network import BPS, HOUR_US, NetworkParameters, Tier
+from market.domain.network import BPS, HOUR_US, MAX_SPEEDUP, NetworkParameters, Tier
 from market.orders.errors import BudgetBelowOneUnit, InsufficientBalance, InvalidOrder, InvalidSpec, PermitTooShort
 from market.orders.quote_advice import max_inner_steps
 from market.orders.schemas import JobSpec, SubmitJob
@@ -23,8 +23,6 @@ from zoo_protocol.messages import Domain, JobOrder, permit_typed_data, recover, 
 
 MAX_UNITS = 10_000
 TOKEN_NAME = "ZEN"
-_MAX_SPEEDUP = 10
-"""Upper bound of a node's speed over its tier's reference, which is 40 % of the peak of the tier's devices."""
 _DAY_SECONDS = 86_400
 _UINT40, _UINT48, _UINT80, _UINT96 = (2**bits - 1 for bits in (40, 48, 80, 96))
 _HALF_ORDER = 0x7FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF5D576E7357A4501DDFE92F46681B20A0  # of secp256k1
@@ -271,12 +269,12 @@ def _wait_until(wanted: datetime, now: datetime) -> datetime:
 def _require_unit_in_time(terms: Terms, longest_round_seconds: float) -> None:
     """Refuse units that no node can finish in time; the quote advises on slow nodes."""
     seconds = terms.unit_seconds
-    fastest = seconds / _MAX_SPEEDUP
+    fastest = seconds / MAX_SPEEDUP
     if fastest > longest_round_seconds:
         steps = max_inner_steps(terms.spec, seconds, longest_round_seconds)
         raise InvalidOrder(
             f"One unit takes {seconds:.4g} s at the reference speed of {terms.tier.name}, and {fastest:.4g} s at "
-            f"{_MAX_SPEEDUP} times that speed. A round longer than {longest_round_seconds:.4g} s fails its job.",
+            f"{MAX_SPEEDUP} times that speed. A round longer than {longest_round_seconds:.4g} s fails its job.",
             field="training_config.inner_steps",
             remedy="Take a faster tier, a smaller batch_size, or fewer inner_steps per round: "
             f"with {steps} a node of the reference speed is in time.",

@@ -167,6 +167,11 @@ def working_verifiers(
     return session.execute(statement).all()
 
 
+def count_of_tier(session: Session, tier_id: int) -> int:
+    active = (Provider.tier_id == tier_id, Provider.status == ProviderStatus.ACTIVE)
+    return session.scalar(select(func.count()).select_from(Provider).where(*active)) or 0
+
+
 def count_of_class(
     session: Session, environment_class: str, besides: str, accepted: Collection[str] | None, seen_since: datetime
 ) -> int:

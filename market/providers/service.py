@@ -286,6 +286,11 @@ def of_same_owner(session: Session, address: str) -> set[str]:
     return {address, *repository.of_same_owner(session, address)}
 
 
+def count_of_tier(session: Session, tier_id: int) -> int:
+    """Return the number of active nodes of a tier."""
+    return repository.count_of_tier(session, tier_id)
+
+
 def count_of_class(session: Session, addresses: Collection[str], environment_class: str) -> int:
     """Return the number of addresses that are registered with this class, live or not."""
     return sum(found.environment_class == environment_class for found in repository.among(session, addresses))
@@ -319,6 +324,11 @@ def record_overruled(
 def record_disputed(session: Session, address: str, at: datetime | None) -> None:
     """Set the begin of a dispute with the provider, which gets no work until ``at`` is None."""
     require(session, address, lock=True).disputed_at = at
+
+
+def disputed_among(session: Session, addresses: Collection[str]) -> set[str]:
+    """Return those of the providers that are in a dispute of the market."""
+    return {row.address for row in repository.among(session, addresses) if row.disputed_at is not None}
 
 
 def is_disputed(session: Session, address: str) -> bool:

@@ -92,6 +92,7 @@ sa.Table(
     sa.Column("inner_nonce", sa.String(66)),
     sa.Column("second_opinion", sa.Boolean, nullable=False, server_default=sa.text("false")),
     sa.Column("reveal_until_at", TIME),
+    sa.Column("reveal_requested_at", TIME),
     sa.Column("refusal", sa.String(64)),
     sa.UniqueConstraint("unit_id", "segment"),
 )

@@ -26,7 +26,7 @@ ROWS = {
         *("detection_outside_bounds", "detection_outside_pointwise", "lazy_outside_bounds", "lazy_outside_pointwise"),
         *("false_slashes", "honest_replays", "smallest_cheats_found", "false_payloads_refused"),
         *("hardware_check_bronze", "extra_compute_points", "hashing_share", "dispute_transactions"),
-        *("cheat_profit_max", "lazy_profit_max", "honest_profit_min"),
+        *("cheat_profit_max", "burst_profit_max", "lazy_profit_max", "honest_profit_min"),
     },
     "codec": {"encode_gb_s", "decode_gb_s", "bits_per_parameter", "entropy_excess"},
     "placement": {

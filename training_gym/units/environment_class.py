@@ -16,6 +16,7 @@ from training_gym.units.trace import Unit
 from training_gym.units.unit import run_unit
 from zoo_protocol.hashing import canonical_json, keccak, to_hex
 
+CPU_INFO = Path("/proc/cpuinfo")
 _NO_HASH = "0x" + "00" * 32
 
 
@@ -61,6 +62,21 @@ def probe(profile: ExecutionProfile) -> bytes:
 
 def _device_model(device: str) -> str:
     if device == "cpu":
-        return platform.machine()
+        return _processor()
     properties = torch.cuda.get_device_properties(0)
     return f"{properties.name} {properties.major}.{properties.minor}"
+
+
+def _processor() -> str:
+    """Return the architecture; with MKL also vendor, family and model unless Intel's.
+
+    Other vendors' processors ignore the branch of ``MKL_CBWR``; MKL then selects one by the processor.
+    """
+    machine = platform.machine()
+    if not torch.backends.mkl.is_available():  # type: ignore[no-untyped-call]
+        return machine
+    lines = (line.partition(":") for line in reversed(CPU_INFO.read_text().splitlines()))
+    first = {name.strip(): value.strip() for name, _, value in lines}
+    if first["vendor_id"] == "GenuineIntel":
+        return machine
+    return f"{machine} {first['vendor_id']} {first['cpu family']} {first['model']}"

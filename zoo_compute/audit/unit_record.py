@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from http.client import NOT_FOUND
+from typing import TYPE_CHECKING
 
 from zoo_compute.audit.settlements import read_record
 from zoo_compute.base.errors import ApiError, ConfigError, Mismatch, ZooError
@@ -20,12 +21,18 @@ from zoo_protocol.messages import Domain, recover_strictly, typed_data
 from zoo_protocol.payments.job_record import JobRecord, RecordError, UnitRecord
 from zoo_protocol.payments.receipt import JobSettlement
 
+if TYPE_CHECKING:
+    from zoo_compute.client.client import Client
+
 NAMED_BY = "Rounds and slots count from 0; the job's receipt lists its units."
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Place of a unit: its job (0x hex), outer round and replica, both from 0."""
+    """Place of a unit: its job (0x hex), outer round and replica, both from 0.
+
+    From :meth:`parse` until :meth:`resolve`, the job may be the start of an id, or a name.
+    """
 
     job_id: str
     round: int
@@ -34,9 +41,13 @@ class Place:
     @classmethod
     def parse(cls, text: str) -> "Place":
         """Parse ``JOB:ROUND:SLOT``. Raises ConfigError: it has another form."""
-        if found := re.fullmatch(r"(0x[0-9a-fA-F]{64}):([0-9]{1,9}):([0-9]{1,9})", text):
+        if found := re.fullmatch(r"(0x[0-9a-fA-F]{1,64}|[a-z0-9][a-z0-9-]{0,47}):([0-9]{1,9}):([0-9]{1,9})", text):
             return cls(found[1].lower(), int(found[2]), int(found[3]))
         raise ConfigError("unit-malformed", f"{text!r:.100} is not a unit", remedy="Give it as JOB:ROUND:SLOT.")
+
+    def resolve(self, client: "Client") -> "Place":
+        """Return the place with its job's id. Raises ConfigError: no job or several jobs match."""
+        return replace(self, job_id=client.find_job(self.job_id).id)
 
 
 MarketReader = Callable[[Place], JobRecord | None]

@@ -97,6 +97,7 @@ class JobState(Answer):
     """State of a job; ``reason`` is the cause of its ``status``."""
 
     id: str
+    name: str | None = None
     payer: str
     status: str
     reason: str | None

@@ -67,6 +67,7 @@ def open_(
     place, named = Place.parse(unit_id), None if provider is None else checked_address(provider)
     runs_as = hardware.profile(profile)
     with open_client(api_url) as client:
+        place = place.resolve(client)
         chain, network = _chain(client), client.network()
         reader = ChainReader(network.rpc_url, network.contracts, network.start_block)
         with evidence_errors(), GatewayClient(network.gateways) as gateway:

@@ -17,19 +17,24 @@ from zoo_compute.terminal.output import (
     print_records,
     print_result,
     print_table,
+    short_id,
 )
 
 if TYPE_CHECKING:
     from zoo_compute.base.models import JobState
+    from zoo_compute.client.client import Client
     from zoo_compute.client.jobspec import JobSpec
 
 app = typer.Typer(help="Submit and follow training jobs.", no_args_is_help=True)
-JobId = Annotated[str, typer.Argument(help="Id of the job.", metavar="ID")]
+JobId = Annotated[
+    str | None, typer.Argument(help="Id of the job, start of its id, or its name; default: the newest.", metavar="ID")
+]
 JobFile = Annotated[Path, typer.Argument(help="Job file: YAML or JSON.", metavar="FILE")]
 Budget = Annotated[str | None, typer.Option("--budget", help="Limit the escrow, in ZEN; default: the file's.")]
 MaxPrice = Annotated[
     str | None, typer.Option("--max-price", help="Limit the price, in ZEN per GPU-hour; default: the file's.")
 ]
+Name = Annotated[str | None, typer.Option("--name", help="Name the job in lists; default: the file's.")]
 Wait = Annotated[str | None, typer.Option("--wait", help="Wait so long for capacity: 30m, 2h; default: the file's.")]
 
 
@@ -56,6 +61,7 @@ def submit(
     budget: Budget = None,
     max_price: MaxPrice = None,
     wait: Wait = None,
+    name: Name = None,
     follow: Annotated[bool, typer.Option("--watch", help="Show its progress until it is over.")] = False,
     yes: Yes = False,
     api_url: ApiUrl = None,
@@ -65,7 +71,7 @@ def submit(
     from zoo_compute.terminal.job_reports import approval
 
     with open_client(api_url) as client:
-        job = client.submit(_spec(file, budget, max_price, wait), approval(yes=yes or as_json))
+        job = client.submit(_spec(file, budget, max_price, wait, name), approval(yes=yes or as_json))
         if follow:
             print_note(f"submitted {job.id}")
             _watch(client, job.id, as_json)
@@ -83,10 +89,11 @@ def list_jobs(api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
     if as_json:
         print_json(found)
         return
-    columns = ("id", "status", "reason", "tier", "round", "loss", "created")
+    columns = ("id", "name", "status", "reason", "tier", "round", "loss", "created")
     rows = [
         (
-            state.id,
+            short_id(state.id),
+            state.name,
             state.status,
             state.reason,
             state.tier,
@@ -100,38 +107,38 @@ def list_jobs(api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
 
 
 @app.command()
-def show(job_id: JobId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
+def show(job_id: JobId = None, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
     """Show one job."""
     with open_client(api_url) as client:
-        _show(client.job(job_id).state(), as_json)
+        _show(client.find_job(job_id).state(), as_json)
 
 
 @app.command()
-def why(job_id: JobId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
+def why(job_id: JobId = None, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
     """Show why a job is not matched, and changes that help."""
     from zoo_compute.terminal.job_reports import print_diagnostics
 
     with open_client(api_url) as client:
-        print_result(client.job(job_id).why(), print_diagnostics, as_json=as_json)
+        print_result(client.find_job(job_id).why(), print_diagnostics, as_json=as_json)
 
 
 @app.command()
-def watch(job_id: JobId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
+def watch(job_id: JobId = None, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
     """Follow a job until it is over; with --json one event per line."""
     with open_client(api_url) as client:
         _watch(client, job_id, as_json)
 
 
 @app.command()
-def cancel(job_id: JobId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
+def cancel(job_id: JobId = None, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
     """Stop a job: delivered units are verified and paid, the rest is refunded."""
     with open_client(api_url) as client:
-        _show(client.job(job_id).cancel(), as_json)
+        _show(client.find_job(job_id).cancel(), as_json)
 
 
 @app.command()
 def amend(
-    job_id: JobId,
+    job_id: JobId = None,
     max_price: Annotated[str | None, typer.Option("--max-price", help="Limit the price, in ZEN per GPU-hour.")] = None,
     wait: Annotated[str | None, typer.Option("--wait", help="Wait so long from now on: 30m, 2h.")] = None,
     api_url: ApiUrl = None,
@@ -144,26 +151,26 @@ def amend(
     price = None if max_price is None else parse_zen(max_price, "max_price")
     until = None if wait is None else deadline(parse_duration(wait, "wait"))
     with open_client(api_url) as client:
-        _show(client.job(job_id).amend(max_price=price, wait_until=until), as_json)
+        _show(client.find_job(job_id).amend(max_price=price, wait_until=until), as_json)
 
 
 @app.command()
-def pause(job_id: JobId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
+def pause(job_id: JobId = None, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
     """Pause a job; leased units are finished and paid."""
     with open_client(api_url) as client:
-        _show(client.job(job_id).pause(), as_json)
+        _show(client.find_job(job_id).pause(), as_json)
 
 
 @app.command()
-def resume(job_id: JobId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
+def resume(job_id: JobId = None, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
     """Resume a paused job."""
     with open_client(api_url) as client:
-        _show(client.job(job_id).resume(), as_json)
+        _show(client.find_job(job_id).resume(), as_json)
 
 
 @app.command()
 def clone(
-    job_id: JobId,
+    job_id: JobId = None,
     budget: Budget = None,
     max_price: MaxPrice = None,
     yes: Yes = False,
@@ -175,12 +182,12 @@ def clone(
 
     approve = approval(yes=yes or as_json)
     with open_client(api_url) as client:
-        _show(client.job(job_id).clone(approve=approve, **_changes(budget, max_price)).state(), as_json)
+        _show(client.find_job(job_id).clone(approve=approve, **_changes(budget, max_price)).state(), as_json)
 
 
 @app.command()
 def extend(
-    job_id: JobId,
+    job_id: JobId = None,
     budget: Budget = None,
     max_price: MaxPrice = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Train so many more rounds; default: the rest.")] = None,
@@ -193,30 +200,30 @@ def extend(
 
     changes = _changes(budget, max_price) | ({} if rounds is None else {"rounds": rounds})
     with open_client(api_url) as client:
-        _show(client.job(job_id).extend(approve=approval(yes=yes or as_json), **changes).state(), as_json)
+        _show(client.find_job(job_id).extend(approve=approval(yes=yes or as_json), **changes).state(), as_json)
 
 
 @app.command()
-def metrics(job_id: JobId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
+def metrics(job_id: JobId = None, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
     """Show losses, units and times, by round."""
     with open_client(api_url) as client:
-        rounds = client.job(job_id).metrics()
+        rounds = client.find_job(job_id).metrics()
     columns = ["round", "validation_loss", "train_loss", "units_included", "units_excluded", "units_lost", "seconds"]
     print_result(rounds, partial(print_records, columns), as_json=as_json)
 
 
 @app.command()
-def efficiency(job_id: JobId, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
+def efficiency(job_id: JobId = None, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
     """Show throughput and times, compared with the same nodes in one data centre."""
     from zoo_compute.terminal.job_reports import print_efficiency
 
     with open_client(api_url) as client:
-        print_result(client.job(job_id).efficiency(), print_efficiency, as_json=as_json)
+        print_result(client.find_job(job_id).efficiency(), print_efficiency, as_json=as_json)
 
 
 @app.command()
 def receipt(
-    job_id: JobId,
+    job_id: JobId = None,
     verify: Annotated[bool, typer.Option("--verify", help="Recompute it from chain and storage.")] = False,
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
@@ -225,7 +232,7 @@ def receipt(
     from zoo_compute.terminal.receipts import check_receipt, print_receipt
 
     with open_client(api_url) as client:
-        found = client.job(job_id).receipt()
+        found = client.find_job(job_id).receipt()
         print_result(found, print_receipt, as_json=as_json)
         if verify:
             check_receipt(client, found)
@@ -234,14 +241,14 @@ def receipt(
 
 @app.command()
 def download(
-    job_id: JobId,
+    job_id: JobId = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Write to this file.")] = Path("model.safetensors"),
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Fetch the trained model, checked against its CID."""
     with open_client(api_url) as client:
-        job = client.job(job_id)
+        job = client.find_job(job_id)
         size = job.download(output)
         if as_json:
             print_json({"path": str(output), "size": size, "cid": job.state().final_model_cid})
@@ -251,7 +258,7 @@ def download(
 
 @app.command()
 def sample(
-    job_id: JobId,
+    job_id: JobId = None,
     prompt: Annotated[str, typer.Option(help="Continue this text.")] = "The ",
     length: Annotated[int, typer.Option(min=1, max=100_000, help="Generate so many bytes.")] = 200,
     temperature: Annotated[float, typer.Option(min=0.01, max=10, help="Set the sampling temperature.")] = 0.8,
@@ -261,17 +268,19 @@ def sample(
 ) -> None:
     """Generate text with the trained model."""
     with open_client(api_url) as client:
-        text = client.job(job_id).sample(prompt, length, temperature=temperature, seed=seed)
+        text = client.find_job(job_id).sample(prompt, length, temperature=temperature, seed=seed)
     if as_json:
         print_json({"prompt": prompt, "text": text})
     else:
         print(prompt + text)
 
 
-def _spec(file: Path, budget: str | None, max_price: str | None, wait: str | None) -> "JobSpec":
+def _spec(
+    file: Path, budget: str | None, max_price: str | None, wait: str | None, name: str | None = None
+) -> "JobSpec":
     from zoo_compute.client import jobspec
 
-    given: dict[str, Any] = {"budget_max": budget, "max_price": max_price, "wait": wait}
+    given: dict[str, Any] = {"budget_max": budget, "max_price": max_price, "wait": wait, "name": name}
     return jobspec.load(file, {name: value for name, value in given.items() if value is not None})
 
 
@@ -290,14 +299,15 @@ def _show(state: "JobState", as_json: bool) -> None:
     print_facts(facts | {"rounds done": state.progress.round, "validation_loss": state.progress.validation_loss})
 
 
-def _watch(client: Any, job_id: str, as_json: bool) -> None:
+def _watch(client: "Client", job_id: str | None, as_json: bool) -> None:
     from zoo_compute.client.job import require_model
     from zoo_compute.terminal.watch import follow
 
+    job = client.find_job(job_id)
     try:
-        state = follow(client.job(job_id), as_json=as_json)
+        state = follow(job, as_json=as_json)
     except KeyboardInterrupt:
-        print_note(f"the job continues: zoo-compute job watch {job_id}, or end it: zoo-compute job cancel {job_id}")
+        print_note(f"the job continues: zoo-compute job watch {job.id}, or end it: zoo-compute job cancel {job.id}")
         raise
     require_model(state)
     print_note(f"settled; final validation loss {state.final_loss}, initially {state.initial_loss}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from zoo_compute.base.amounts import format_zen
+from zoo_compute.base.amounts import format_zen, short_zen
 from zoo_compute.base.errors import ConfigError, ZooError
 from zoo_compute.cli.session import ApiUrl, open_client
 from zoo_compute.terminal.confirmation import Yes, confirm
@@ -183,7 +183,7 @@ def earnings(
         print_json([claim.model_dump(mode="json", exclude={"proof"}) for claim in found])
         return
     rows = [
-        (one.batch_id, " ".join(one.job_ids), f"{format_zen(one.amount_wei)} ZEN", one.claimable_at, one.claim_tx)
+        (one.batch_id, " ".join(one.job_ids), f"{short_zen(one.amount_wei)} ZEN", one.claimable_at, one.claim_tx)
         for one in found
     ]
     print_table(("batch", "jobs", "amount", "claimable at", "transaction"), rows)

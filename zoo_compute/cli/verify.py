@@ -53,7 +53,7 @@ def unit(
 
     place, runs_as = Place.parse(unit_id), hardware.profile(profile)
     with open_client(api_url) as client:
-        found = replay_unit(client, place, runs_as, as_json=as_json)
+        found = replay_unit(client, place.resolve(client), runs_as, as_json=as_json)
     report_unit(found, as_json=as_json)
 
 

@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ from zoo_protocol.content.unixfs import cid_of_file
 API_VARIABLE = "ZOO_API_URL"
 API_KEY_VARIABLE = "ZOO_API_KEY"
 MAX_DOWNLOAD_BYTES = 1 << 36
+_JOB_ID = re.compile("0x[0-9a-fA-F]{64}")
 
 
 class Client:
@@ -187,10 +189,30 @@ class Client:
 
     def job(self, job_id: str) -> Job:
         """Return a handle on one job without a request. Raises ConfigError for a malformed id."""
-        if not re.fullmatch("0x[0-9a-fA-F]{64}", job_id):
+        if not _JOB_ID.fullmatch(job_id):
             remedy = "Give 0x and 64 hex digits. `zoo-compute job list` shows your jobs."
             raise ConfigError("job-malformed", f"{job_id!r:.100} is not a job id", remedy=remedy)
         return Job(self, job_id.lower())
+
+    def find_job(self, text: str | None) -> Job:
+        """Return the account's job of this id, unique start of an id, or name; None: the newest.
+
+        Raises:
+            ConfigError: no job or several jobs match.
+        """
+        if text is not None and _JOB_ID.fullmatch(text):
+            return self.job(text)
+        found = islice(self.jobs(), 1) if text is None else self.jobs()
+        matching = [
+            state.id for state in found if text is None or state.name == text or state.id.startswith(text.lower())
+        ]
+        if text is not None and len(matching) > 1:
+            remedy = f"Give more of one of these: {', '.join(matching[:5])}"
+            raise ConfigError("job-ambiguous", f"{text!r:.100} matches {len(matching)} of your jobs", remedy=remedy)
+        if not matching:
+            remedy = "`zoo-compute job list` shows your jobs."
+            raise ConfigError("job-unknown", f"none of your jobs matches {text or 'newest'!r:.100}", remedy=remedy)
+        return self.job(matching[0])
 
     def jobs(self) -> Iterator[JobState]:
         """Yield the account's jobs, newest first."""
@@ -288,6 +310,7 @@ class Client:
             "checkpoint": dict(spec.checkpoint),
             "requirements": dict(spec.requirements),
             **({} if spec.sampling_bps is None else {"sampling_bps": spec.sampling_bps}),
+            **({} if spec.name is None else {"name": spec.name}),
         }
 
 

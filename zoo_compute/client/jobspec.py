@@ -20,6 +20,7 @@ _KEYS: dict[str, tuple[type | tuple[type, ...], str]] = {
     "model_config": (dict, _SETTINGS),
     "data_config": (dict, "{train: FILE, validation: FILE} or {dataset: CID}"),
     "training_config": (dict, _SETTINGS),
+    "name": (str, "lower-case letters, digits and dashes, such as shakespeare-1"),
     "tier": (str, "its name, such as bronze"),
     "nodes": (int, "a whole number"),
     "budget_max": ((str, int), _AMOUNT),
@@ -61,6 +62,7 @@ class JobSpec:
         requirements: of each node: ``regions, excluded_regions, environment_classes, min_gpu_memory_gb,
             min_reliability_bps, attested_only``.
         sampling_bps: lowest share of each unit's segments to replay; None: the network's.
+        name: name of the job in lists.
     """
 
     dataset: str | LocalDataset
@@ -74,6 +76,7 @@ class JobSpec:
     checkpoint: Mapping[str, Any] = field(default_factory=dict)
     requirements: Mapping[str, Any] = field(default_factory=dict)
     sampling_bps: int | None = None
+    name: str | None = None
 
 
 def load(path: Path, overrides: Mapping[str, Any] | None = None) -> JobSpec:
@@ -117,6 +120,7 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> JobSpec:
         checkpoint=document.get("checkpoint", {}),
         requirements=document.get("requirements", {}),
         sampling_bps=document.get("sampling_bps"),
+        name=document.get("name"),
     )
 
 

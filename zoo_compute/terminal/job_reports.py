@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from zoo_compute.base.amounts import format_zen
+from zoo_compute.base.amounts import format_zen, short_zen
 from zoo_compute.base.models import Quote
 from zoo_compute.client.job import Approve
 from zoo_compute.terminal.confirmation import confirm
@@ -23,10 +23,10 @@ def print_quote(found: Quote) -> None:
             "work units": found.units,
             "training at reference speed": "unknown" if seconds is None else f"{timedelta(seconds=round(seconds))}",
             "over home links": _throughput(found.expected_throughput),
-            "cost at the reserve price": f"{format_zen(found.cost_at_reserve_wei)} ZEN",
-            "cost at the last price": "no trade yet" if last is None else f"{format_zen(last)} ZEN",
-            "maximum cost": f"{format_zen(found.cost_at_max_price_wei)} ZEN",
-            "highest price it trades at": f"{format_zen(found.highest_payable_price_wei)} ZEN per GPU-hour",
+            "cost at the reserve price": f"{short_zen(found.cost_at_reserve_wei)} ZEN",
+            "cost at the last price": "no trade yet" if last is None else f"{short_zen(last)} ZEN",
+            "maximum cost": f"{short_zen(found.cost_at_max_price_wei)} ZEN",
+            "highest price it trades at": f"{short_zen(found.highest_payable_price_wei)} ZEN per GPU-hour",
             "network fee": f"{found.fee_bps / 100:g} % of payments, included",
             "detection of one false segment": f"{found.detection_probability:.1%} in a new provider's unit, "
             f"{found.least_detection_probability:.1%} at least",
@@ -45,8 +45,8 @@ def approval(*, yes: bool) -> Approve:
         expected = found.cost_at_last_price_wei or found.cost_at_reserve_wei
         plan = {
             "into escrow": f"{format_zen(budget_wei)} ZEN; what is not spent comes back",
-            "expected cost": f"{format_zen(expected)} ZEN",
-            "maximum cost": f"{format_zen(found.cost_at_max_price_wei)} ZEN",
+            "expected cost": f"{short_zen(expected)} ZEN",
+            "maximum cost": f"{short_zen(found.cost_at_max_price_wei)} ZEN",
         }
         confirm(plan, "Submit?", yes=False)
 
@@ -76,7 +76,7 @@ def print_diagnostics(why: dict[str, Any]) -> None:
         rows = [(step["code"], step["removes"], step["left"], step["sentence"]) for step in why["constraints"]]
         print_table(("constraint", "removes", "left", "which"), rows)
     if why["books"]:
-        limit = format_zen(int(why["limit_price_wei_per_gpu_hour"]))
+        limit = short_zen(int(why["limit_price_wei_per_gpu_hour"]))
         print(f"\nIts limit is {limit} ZEN per GPU-hour:")
         print_table(
             ("book", "class", "suitable", "affordable", "free", "price now", "last price", "next round", "expected"),

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from zoo_compute.base.amounts import format_zen
+from zoo_compute.base.amounts import short_zen
 from zoo_compute.base.errors import ApiError, ZooError
 from zoo_compute.base.plain_json import to_json
 
@@ -47,30 +47,36 @@ def print_result(found: Any, show: Callable[[Any], None] = print_facts, *, as_js
 
 
 def in_zen(facts: Mapping[str, Any]) -> dict[str, object]:
-    """Return the facts with amounts in ZEN instead of wei; ``budget_wei`` becomes ``budget``."""
+    """Return the facts with rounded ZEN instead of wei; ``budget_wei`` becomes ``budget``."""
     return {
-        name.replace("_wei", ""): f"{format_zen(int(value))} ZEN" if "_wei" in name and value is not None else value
+        name.replace("_wei", ""): f"{short_zen(int(value))} ZEN" if "_wei" in name and value is not None else value
         for name, value in facts.items()
     }
 
 
+def short_id(job_id: str) -> str:
+    """Return the start of an id on a terminal, which commands take instead of the id."""
+    return job_id[:10] if sys.stdout.isatty() else job_id
+
+
 def zen(wei: str | int | None) -> str | None:
-    """Return an amount in ZEN without the unit, or None."""
-    return None if wei is None else format_zen(int(wei))
+    """Return an amount in rounded ZEN without the unit, or None."""
+    return None if wei is None else short_zen(int(wei))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table on standard output: with borders on a terminal, tab-separated elsewhere."""
+    """Print a table: on a terminal with borders and the whole first column, else with tabs."""
     cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
     if not sys.stdout.isatty():
         for row in [list(columns), *cells]:
             print("\t".join(row))
         return
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
     from rich.text import Text
 
-    table = Table(*columns)
+    key = Column(columns[0], min_width=max(len(row[0]) for row in [[*columns], *cells]))
+    table = Table(key, *columns[1:])
     for row in cells:
         table.add_row(*(Text(cell) for cell in row))  # untrusted text: no markup
     Console().print(table)

@@ -5,7 +5,7 @@ from typing import Any
 
 from zoo_compute.audit.evidence import evidence_errors
 from zoo_compute.audit.receipt import differences, verify_job
-from zoo_compute.base.amounts import format_zen
+from zoo_compute.base.amounts import short_zen
 from zoo_compute.base.errors import Mismatch
 from zoo_compute.chain.settlements import ChainReader
 from zoo_compute.client.client import Client
@@ -16,13 +16,13 @@ from zoo_compute.terminal.output import in_zen, print_facts, print_note, print_r
 def print_receipt(receipt: dict[str, Any]) -> None:
     """Print a receipt: job and amounts, units, slashes, checkpoints."""
     money = {
-        name: f"{format_zen(int(receipt[f'{name}_wei']))} ZEN"
+        name: f"{short_zen(int(receipt[f'{name}_wei']))} ZEN"
         for name in ("budget", "escrowed", "paid", "fee", "refund", "treasury_balance")
     }
     losses = ("initial_loss", "final_loss")
     plain = ("job_id", "tier", "outcome", *losses, "final_model_cid", "settlement_tx", "ledger_reconciled")
     price = int(receipt["clearing_price_wei_per_gpu_hour"] or 0)
-    print_facts({name: receipt[name] for name in plain} | {"price per GPU-hour": f"{format_zen(price)} ZEN"} | money)
+    print_facts({name: receipt[name] for name in plain} | {"price per GPU-hour": f"{short_zen(price)} ZEN"} | money)
     print_records(
         ("round", "slot", "provider", "status", "reason", "paid", "sampled", "detection", "payload_cid"),
         [in_zen(unit | _verification(unit)) for unit in receipt["units"]],

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from zoo_compute.base.amounts import format_zen
+from zoo_compute.base.amounts import short_zen
 from zoo_compute.base.models import Event, JobState
 from zoo_compute.base.plain_json import to_json
 from zoo_compute.client.job import Job
@@ -63,7 +63,7 @@ def describe(event: Event) -> str | None:
         case "dispute":
             return _dispute_line(data)
         case "slash" if "tx" in data:
-            amount = format_zen(int(data["amount_wei"]))
+            amount = short_zen(int(data["amount_wei"]))
             lost = f"provider {data['provider']} lost {amount} ZEN of its stake ({data['reason']}"
             return f"{lost}; decided by {_decided_by(data)})"
         case "slash":

@@ -1,7 +1,7 @@
 """Deadlines and penalties of late start states. Pure."""
 
 from collections.abc import Collection
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 LATE_DATA = "late_data"
@@ -25,9 +25,9 @@ class LatenessOutcome(StrEnum):
     PROVIDER_JAILED = "provider_jailed"  # for another offence
 
 
-def final_deadline(now: datetime, due_at: datetime) -> datetime:
-    """Return the final deadline of a state: the time until ``due_at``, twice."""
-    return due_at + (due_at - now)
+def final_deadline(requested_at: datetime, due_at: datetime, min_seconds: int) -> datetime:
+    """Return the final deadline of a state: twice its time, at least ``min_seconds``."""
+    return requested_at + max(2 * (due_at - requested_at), timedelta(seconds=min_seconds))
 
 
 def offence_for_missing_state(refusal: str | None) -> str:

@@ -14,6 +14,7 @@ class WindowEvent(StrEnum):
     COMMIT = "commit"
     LATCH = "latch"
     DECIDE = "decide"
+    REOPEN = "reopen"
 
 
 _W, _WE = WindowStatus, WindowEvent
@@ -21,6 +22,7 @@ WINDOW: dict[tuple[WindowStatus, WindowEvent], WindowStatus] = {
     (_W.CLOSED, _WE.COMMIT): _W.COMMITTED,
     (_W.COMMITTED, _WE.LATCH): _W.LATCHED,
     (_W.LATCHED, _WE.DECIDE): _W.DECIDED,
+    (_W.DECIDED, _WE.REOPEN): _W.LATCHED,
 }
 
 

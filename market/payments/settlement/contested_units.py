@@ -19,6 +19,7 @@ from market.payments.settlement import repository
 from market.payments.settlement.models import SettlementBatch
 from market.platform.db.base import from_unix
 from market.platform.db.rows import from_row
+from market.providers import service as providers
 from market.training.commitments import service as commitments
 from market.training.units.facts import UnitSummary
 from zoo_protocol.hashing import to_hex
@@ -38,12 +39,17 @@ class Outcome(IntEnum):
 
 
 def undisputed(session: Session, units: Sequence[UnitSummary]) -> tuple[list[UnitSummary], bool]:
-    """Return (undisputed units, are others contested); reject units that lost a dispute."""
+    """Return (undisputed units, are others contested); reject units that lost a dispute.
+
+    All units of a provider in a dispute of the market are contested: it may end with their new sampling.
+    """
     keys = {_key(unit): unit for unit in units}
     lost = repository.contested(session, keys.keys())
     for key in (key for key, is_lost in lost.items() if is_lost):
         payables.forfeit_unit(session, keys[key].id, LOST)
-    return [unit for key, unit in keys.items() if key not in lost], not all(lost.values())
+    disputed = providers.disputed_among(session, {unit.provider for unit in units})
+    uncontested = [unit for key, unit in keys.items() if key not in lost and unit.provider not in disputed]
+    return uncontested, bool(disputed) or not all(lost.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from sqlalchemy import case, delete, func, or_, select, tuple_, update
+from sqlalchemy import and_, case, delete, func, or_, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
@@ -150,14 +150,20 @@ def begin_review(session: Session, address: str, epoch: int) -> dict[int, Eviden
 
 
 def work_between(session: Session, first: int, last: int) -> list[Work]:
-    """Return the rewarded work of each node in the epochs from ``first`` to ``last``."""
+    """Return the rewarded work of each node in the epochs from ``first`` to ``last``.
+
+    The stake of a verifier counts only in epochs in which it replayed at least half of its segments.
+    """
+    without_result = ProviderEpoch.refused + ProviderEpoch.lost + ProviderEpoch.rejected
+    is_idle = and_(Provider.kind == "verifier", ProviderEpoch.replays < without_result)
     query = (
         select(
             ProviderEpoch.provider,
-            func.sum(ProviderEpoch.stake_minutes),
+            func.sum(case((is_idle, 0), else_=ProviderEpoch.stake_minutes)),
             func.sum(ProviderEpoch.served_bytes),
             func.sum(ProviderEpoch.replayed_wei),
         )
+        .join(Provider, Provider.address == ProviderEpoch.provider)
         .where(ProviderEpoch.epoch >= first, ProviderEpoch.epoch <= last)
         .group_by(ProviderEpoch.provider)
     )

@@ -9,6 +9,14 @@ class CommitmentChanged(Conflict):
     default_remedy = "A commitment is final; complete the lease with the result first committed."
 
 
+class CommitmentTooEarly(Conflict):
+    """No machine of the tier computes the unit in the time since its lease."""
+
+    code = "commitment-too-early"
+    title = "This unit cannot be computed in so short a time"
+    default_remedy = "Compute the unit, and commit to its result after the named time."
+
+
 class CommitmentRepeated(Conflict):
     """An earlier unit has the same commitment; a leaf may appear once in all windows."""
 

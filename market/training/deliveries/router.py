@@ -12,7 +12,7 @@ from market.platform.http.refusals import refusals
 from market.platform.http.services import Services
 from market.platform.storage.client import Storage
 from market.training.commitments.acknowledgements import Acknowledger
-from market.training.commitments.errors import CommitmentChanged, CommitmentRepeated
+from market.training.commitments.errors import CommitmentChanged, CommitmentRepeated, CommitmentTooEarly
 from market.training.deliveries import service
 from market.training.leases import service as leases
 from market.training.leases.deps import REPORTS_LIVENESS, LeaseId
@@ -79,7 +79,15 @@ def extend_lease(
 
 @router.post(
     "/{lease_id}/commit",
-    responses=refusals(LeaseLost, WrongStep, InvalidSignature, CommitmentChanged, CommitmentRepeated, ReplayCommitted),
+    responses=refusals(
+        LeaseLost,
+        WrongStep,
+        InvalidSignature,
+        CommitmentChanged,
+        CommitmentRepeated,
+        CommitmentTooEarly,
+        ReplayCommitted,
+    ),
 )
 def commit_lease(
     lease_id: LeaseId, body: Commit, account: CurrentAccount, services: ServicesDep, session: Uow
@@ -89,7 +97,9 @@ def commit_lease(
     A unit commitment returns the inclusion acknowledgement; a repeated call returns the same one. Reveal nothing
     before you have it.
     """
-    given = service.commit(session, services.domain, services.part(Acknowledger), lease_id, account.address, body)
+    given = service.commit(
+        session, services.network, services.domain, services.part(Acknowledger), lease_id, account.address, body
+    )
     return CommitState(id=lease_id, status="active", acknowledgement=given)
 
 

@@ -10,6 +10,7 @@ from eth_utils.address import to_checksum_address
 from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import LeaseEvent, LeaseStatus, UnitEvent, UnitStatus
+from market.domain.network import NetworkParameters
 from market.jobs import repository as jobs_repository
 from market.jobs.models import Job, Slot
 from market.platform.db.base import utc_now
@@ -18,7 +19,7 @@ from market.platform.http.errors import InvalidSignature, StorageDown
 from market.platform.storage.client import Storage
 from market.platform.storage.errors import StorageError
 from market.training.commitments.acknowledgements import Acknowledger, acknowledge, view
-from market.training.commitments.errors import CommitmentChanged
+from market.training.commitments.errors import CommitmentChanged, CommitmentTooEarly
 from market.training.commitments.schemas import AcknowledgementView
 from market.training.deliveries.checks import Accepted, Completion, Refusal, check, requested_digest, require_kind
 from market.training.leases import repository as leases_repository
@@ -51,6 +52,7 @@ from zoo_protocol.messages import Domain, UnitCommitment, recover_strictly, type
 
 def commit(
     session: Session,
+    network: NetworkParameters,
     domain: Domain,
     acknowledger: Acknowledger,
     lease_id: str,
@@ -61,7 +63,8 @@ def commit(
 
     Raises:
         LeaseLost; WrongStep: the lease takes no such commitment; InvalidSignature: it is not the holder's;
-        CommitmentChanged: another result was committed before; CommitmentRepeated: an earlier unit has the same one.
+        CommitmentChanged: another result was committed before; CommitmentRepeated: an earlier unit has the same one;
+        CommitmentTooEarly: no node of the tier could have computed it.
     """
     job, unit, lease = lock_held(session, lease_id, address, commitment.token)
     if isinstance(commitment, CommitReplay):
@@ -80,6 +83,9 @@ def commit(
     )
     _require_signed(domain, message, commitment.commitment_signature)
     if unit.status == UnitStatus.LEASED:
+        earliest = unit.created_at + network.min_unit_time(job.tier_id, job.unit_weight_us)
+        if utc_now() < earliest:
+            raise CommitmentTooEarly(f"It cannot be done before {earliest.isoformat()}.")
         unit.trace_root = commitment.trace_root
         unit.payload_hash = commitment.payload_hash
         unit.commitment_signature = commitment.commitment_signature

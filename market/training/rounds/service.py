@@ -10,6 +10,8 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import JobEvent, JobStatus, UnitStatus
+from market.domain.money import may_start_unit, unit_price
+from market.domain.network import BPS, MIN_FRAUD_PENALTY_BPS
 from market.jobs import repository as jobs_repository
 from market.jobs.models import Job, Slot
 from market.jobs.transitions import transition_job
@@ -158,7 +160,7 @@ def _offer_units(
     spares.assign_spares(session, settings, job, slots, idle, [*units, *next_units])
     for slot in slots:
         which = None if slot.provider is None else next_unit_round(slot)
-        if which is None or slot.provider is None:
+        if which is None or slot.provider is None or not _may_start(session, job, slot.provider):
             continue
         before = own.get(slot.slot)
         eager = before.payload_cid if which and before is not None else None
@@ -166,6 +168,14 @@ def _offer_units(
         if not which:
             units.append(unit)
             state = replace(state, open=state.open + 1)
+
+
+def _may_start(session: Session, job: Job, provider: str) -> bool:
+    """Return True if the provider's stake covers its undecided units and one more."""
+    undecided = units_repository.undecided_wei(session, provider)
+    gross = unit_price(job.clearing_price_wei or 0, job.unit_weight_us)
+    penalty = providers.at_risk(session, provider) * MIN_FRAUD_PENALTY_BPS // BPS
+    return may_start_unit(undecided, gross, penalty, job.segments, job.sampling_bps)
 
 
 def _effective_status(slot: Slot, unit: Unit | None) -> UnitStatus | None:

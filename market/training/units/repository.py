@@ -115,6 +115,14 @@ def undecided_units_of(session: Session, provider: str) -> int:
     return session.scalar(query) or 0
 
 
+def undecided_wei(session: Session, provider: str) -> int:
+    """Return the gross price of a node's units without a decision, before each is rounded."""
+    value = func.coalesce(Job.clearing_price_wei, 0) * Job.unit_weight_us
+    query = select(func.sum(value)).select_from(Unit).join(Job, Job.id == Unit.job_id)
+    total = session.scalar(query.where(Unit.provider == provider, Unit.status.not_in(UNIT_DECIDED)))
+    return int(total or 0) // HOUR_US
+
+
 def has_undecided_units(session: Session, job_id: str) -> bool:
     query = select(Unit.id).where(Unit.job_id == job_id, Unit.status.not_in(UNIT_DECIDED)).limit(1)
     return session.scalar(query) is not None
@@ -164,3 +172,9 @@ def unverified_units(session: Session, provider: str) -> list[int]:
     unverified = (UnitStatus.UPLOADED, UnitStatus.CHECKING)
     query = select(Unit.id).where(Unit.provider == provider, Unit.status.in_(unverified)).order_by(Unit.id)
     return list(session.scalars(query))
+
+
+def unpaid_units(session: Session, provider: str) -> list[int]:
+    """Return the node's verified units in no settlement batch, oldest first."""
+    unpaid = (Unit.status == UnitStatus.VERIFIED, Unit.settlement_id.is_(None))
+    return list(session.scalars(select(Unit.id).where(Unit.provider == provider, *unpaid).order_by(Unit.id)))

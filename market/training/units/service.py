@@ -10,6 +10,7 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import JobEvent, JobStatus, UnitEvent, UnitStatus
+from market.domain.network import BPS
 from market.domain.verification.sampling import COMPARABLE_SHARE
 from market.jobs import repository as jobs_repository
 from market.jobs.models import Job
@@ -100,6 +101,22 @@ def return_to_checking(session: Session, unit_id: int) -> None:
     """Return a unit to checking after a dispute was rejected."""
     _, unit = _lock(session, unit_id)
     transition_unit(session, unit, UnitEvent.ACQUIT, at=utc_now())
+
+
+def reopen_unpaid_units(session: Session, provider: str) -> set[int]:
+    """Sample all segments of the provider's verified units in no batch; return their windows.
+
+    Units of settling jobs stay verified, because their job ends with this settlement.
+    """
+    windows = set()
+    for unit_id in repository.unpaid_units(session, provider):
+        job, unit = _lock(session, unit_id)
+        is_unpaid = unit.status == UnitStatus.VERIFIED and unit.settlement_id is None
+        if is_unpaid and unit.window_id is not None and job.status != JobStatus.SETTLING:
+            unit.sampling_bps = BPS
+            transition_unit(session, unit, UnitEvent.REOPEN, at=utc_now())
+            windows.add(unit.window_id)
+    return windows
 
 
 def _lock(session: Session, unit_id: int) -> tuple[Job, Unit]:

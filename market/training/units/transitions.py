@@ -14,7 +14,9 @@ def transition_unit(session: Session, unit: Unit, event: UnitEvent, *, at: datet
     """Apply ``event`` to a locked unit; ``at`` becomes its decision time if this decides it."""
     status = apply_event(session, unit, UNIT, event, subject=("unit", str(unit.id)), reason=reason)
     if status in UNIT_DECIDED:
+        is_repeated = event is UnitEvent.PASS and unit.decided_at is not None  # reopened before
         unit.decided_at = at
-        providers.record_unit(session, unit.provider, event, served_bytes=unit.uploaded_bytes, at=at)
+        if not is_repeated:
+            providers.record_unit(session, unit.provider, event, served_bytes=unit.uploaded_bytes, at=at)
     seen = {"round": unit.round, "slot": unit.slot, "provider": unit.provider, "status": status, "reason": reason}
     emit(session, unit.job_id, "unit", seen)

@@ -226,6 +226,11 @@ def _jail_and_reject(session: Session, unit: UnitSummary, reason: str, slash: Sl
     lifecycle.jail(session, unit.provider, slash.offence)
     _reject(session, unit.id, reason)
     _end_work(session, unit.provider)
+    # Units that passed undrawn before this one was refuted are sampled in full before they are paid.
+    for window_id in units_service.reopen_unpaid_units(session, unit.provider):
+        window = windows_repository.lock_window(session, window_id)
+        if window is not None and window.status == WindowStatus.DECIDED:
+            transition_window(session, window, WindowEvent.REOPEN)
 
 
 def _failed_sample(session: Session, unit_id: int) -> Sample:

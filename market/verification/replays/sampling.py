@@ -52,10 +52,13 @@ def _draw(session: Session, settings: Settings, network: NetworkParameters, wind
     rate = max(unit.sampling_bps or 0, rate_bps(session, network, unit))
     units_service.mark_checking(session, unit.id, rate)
     drawn = draw_segments(from_hex(window.seed), from_hex(unit.trace_root), unit.segments, rate)
-    deadline = reveal_by(session, settings, unit, drawn)
+    sampled = {sample.segment for sample in samples_repository.samples_of_unit(session, unit.id)}  # if reopened
+    drawn = [segment for segment in drawn if segment not in sampled]
+    now, deadline = utc_now(), reveal_by(session, settings, unit, drawn)
     for segment in drawn:
         sample = Sample(unit_id=unit.id, segment=segment, status=SampleStatus.DRAWN, reveal_deadline_at=deadline)
-        sample.reveal_until_at = final_deadline(utc_now(), deadline)
+        sample.reveal_requested_at = now
+        sample.reveal_until_at = final_deadline(now, deadline, network.min_withheld_seconds)
         canaries.schedule_canary(settings, unit, drawn, sample)
         session.add(sample)
         session.flush()

@@ -4,7 +4,7 @@
 the market or of its storage do not count towards a deadline.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import structlog
 from sqlalchemy.orm import Session
@@ -48,7 +48,7 @@ def _request_state(session: Session, sample: Sample, *, storable: bool) -> None:
     if not storable:
         _reset_deadline(sample, is_late=samples_repository.late_state(session, sample.id) is not None)
     is_late = _record_if_late(session, sample, unit) is not None
-    _, until = _limits(sample)
+    _, _, until = _limits(sample)
     if is_late and utc_now() >= until and not _extend_after_outage(session, sample, until):
         transition_sample(session, sample, SampleEvent.FAIL, reason=offence_for_missing_state(sample.refusal))
     elif sample.reveal_lease_id is None:
@@ -58,7 +58,7 @@ def _request_state(session: Session, sample: Sample, *, storable: bool) -> None:
 def _record_if_late(session: Session, sample: Sample, unit: UnitSummary) -> LateState | None:
     """Return the record of a late state, created at the first call after its deadline."""
     late = samples_repository.late_state(session, sample.id)
-    due_at, _ = _limits(sample)
+    _, due_at, _ = _limits(sample)
     if late is not None or utc_now() < due_at or _extend_after_outage(session, sample, due_at):
         return late
     late = LateState(sample_id=sample.id, unit_id=unit.id, provider=unit.provider, due_at=due_at)
@@ -70,27 +70,29 @@ def _record_if_late(session: Session, sample: Sample, unit: UnitSummary) -> Late
 
 def _extend_after_outage(session: Session, sample: Sample, limit: datetime) -> bool:
     """Reset a passed ``limit``; return True if the market had an outage."""
-    due_at, until = _limits(sample)
-    if not providers.had_outage(session, limit - (until - due_at), utc_now()):
+    requested_at, due_at, until = _limits(sample)
+    is_late = limit == until
+    if not providers.had_outage(session, due_at if is_late else requested_at, utc_now()):
         return False
     _log.warning("reveal_deadline_extended", unit=sample.unit_id, segment=sample.segment)
-    _reset_deadline(sample, is_late=limit == until)
+    _reset_deadline(sample, is_late=is_late)
     return True
 
 
 def _reset_deadline(sample: Sample, *, is_late: bool) -> None:
-    """Give a state its full time from now on, or the late half of it, unless it has longer."""
-    due_at, until = _limits(sample)
-    time = until - due_at
-    sample.reveal_until_at = max(until, utc_now() + (time if is_late else 2 * time))
-    sample.reveal_deadline_at = sample.reveal_until_at - time
+    """Give a state its full time from now on, or all of it after the deadline if it is late."""
+    requested_at, due_at, until = _limits(sample)
+    delay = max(utc_now() - (due_at if is_late else requested_at), timedelta(0))
+    sample.reveal_requested_at, sample.reveal_deadline_at = requested_at + delay, due_at + delay
+    sample.reveal_until_at = until + delay
 
 
-def _limits(sample: Sample) -> tuple[datetime, datetime]:
-    """Return the deadline and the final deadline, which is as long again."""
-    assert sample.reveal_deadline_at is not None  # both are set with the sample
+def _limits(sample: Sample) -> tuple[datetime, datetime, datetime]:
+    """Return the time of the request, the deadline and the final deadline."""
+    assert sample.reveal_requested_at is not None  # all three are set with the sample
+    assert sample.reveal_deadline_at is not None
     assert sample.reveal_until_at is not None
-    return sample.reveal_deadline_at, sample.reveal_until_at
+    return sample.reveal_requested_at, sample.reveal_deadline_at, sample.reveal_until_at
 
 
 def _emit_late(session: Session, unit: UnitSummary, sample: Sample, late: LateState) -> None:

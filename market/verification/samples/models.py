@@ -32,6 +32,7 @@ class Sample(Base, CreatedAt):
     reason: Mapped[str | None] = mapped_column(String(64))
     state_cid: Mapped[str | None] = mapped_column(Cid)  # start state in storage (None: segment 0's, or released)
     reveal_lease_id: Mapped[str | None] = mapped_column(String(36))  # open lease of the provider
+    reveal_requested_at: Mapped[datetime | None] = mapped_column(UtcDateTime)  # both deadlines count from it
     reveal_deadline_at: Mapped[datetime | None] = mapped_column(UtcDateTime)  # the state is late after it
     reveal_until_at: Mapped[datetime | None] = mapped_column(UtcDateTime)  # the state is refused after it
     refusal: Mapped[str | None] = mapped_column(String(64))  # code of the provider's last refusal

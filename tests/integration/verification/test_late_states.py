@@ -4,10 +4,11 @@ import json
 from datetime import timedelta
 
 import pytest
-from kit.verification.verification_fixtures import VerificationWorld
+from kit.verification.verification_fixtures import VerificationWorld, move_request
 from sqlalchemy import select, update
 
 from market.domain.lifecycle import ProviderStatus
+from market.domain.network import MAINNET
 from market.domain.nodes.uptime import epoch_of, minute_of
 from market.domain.verification.sampling import OFFENCE_IDS
 from market.platform.db.base import utc_now
@@ -18,7 +19,7 @@ from market.providers.record import repository as record_repository
 from market.training.leases.schemas import LeaseKind
 from market.verification.penalties import service as penalties_service
 from market.verification.penalties.models import LatePenalty
-from market.verification.samples.models import LateState
+from market.verification.samples.models import LateState, Sample
 
 pytestmark = pytest.mark.usefixtures("nodes", "verifiers")
 
@@ -161,6 +162,18 @@ def test_final_refusal_counts_as_refusal(world: VerificationWorld, unit_ids: lis
     assert document["refusal"] == "slot_state_missing"
     [intent] = world.intents("slash")
     assert intent.arguments[1] == "7"
+
+
+def test_provider_has_withheld_only_after_twelve_hours(world: VerificationWorld, unit_ids: list[int]) -> None:
+    world.network = MAINNET
+    world.challenge_first(1)
+    for hours, status, slashed in ((11, "drawn", []), (1, "failed", [world.nodes[0]])):
+        with world.database.transaction() as session:
+            move_request(session.scalars(select(Sample)).one(), timedelta(hours=-hours))
+        world.advance()
+        assert len(late_states(world)) == 1
+        assert [sample.status for sample in world.samples()] == [status]
+        assert [slash.provider for slash in world.slashes()] == slashed
 
 
 def test_stopped_node_has_refused_nothing(world: VerificationWorld, unit_ids: list[int]) -> None:

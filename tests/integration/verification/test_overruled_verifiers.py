@@ -67,8 +67,8 @@ def test_warned_verifier_is_slashed_once_with_evidence(world: VerificationWorld,
     """A downtime slash of 5 % does not replace this slash of 20 %."""
     world.challenge_first(0)
     with world.database.transaction() as session:  # at the sampling rate there is never a second of two segments
-        deadline = utc_now() + timedelta(seconds=60)
-        limits = {"reveal_deadline_at": deadline, "reveal_until_at": deadline + timedelta(seconds=60)}
+        times = ("reveal_requested_at", "reveal_deadline_at", "reveal_until_at")
+        limits = {column: utc_now() + timedelta(seconds=60 * number) for number, column in enumerate(times)}
         session.add(Sample(unit_id=world.unit_ids[0], segment=1, status="drawn", **limits))
     world.advance()
     warn(world, timedelta(days=31))

@@ -11,8 +11,10 @@ from sqlalchemy import delete, select, update
 from market.domain.lifecycle import LeaseEvent
 from market.platform.db.base import utc_now
 from market.platform.storage.client import Storage
+from market.providers import service as providers
 from market.providers.models import HeartbeatHour, Provider, ProviderEpoch
 from market.providers.outages.models import Outage
+from market.providers.record import repository as record_repository
 from market.training.leases import expiry
 from market.training.leases import repository as leases_repository
 from market.training.leases import service as leases
@@ -50,6 +52,18 @@ def test_refusing_verifier_is_excused_at_lowest_penalty(world: VerificationWorld
     world.advance()
     assert counts(world, asked) == (1, 0, 0)
     assert world.asked() != asked
+
+
+def test_verifier_without_half_its_replays_earns_no_base(world: VerificationWorld, verifiers: list[str]) -> None:
+    faults = [{"refused": 14}, {"replays": 2, "refused": 1, "lost": 1}, {}]
+    with world.database.transaction() as session:
+        for verifier, counts in zip(verifiers, faults, strict=True):
+            record_repository.add(session, verifier, 7, stake_minutes=10, replayed_wei=3, **counts)
+            record_repository.add(session, verifier, 8, stake_minutes=1)
+        provider = world.node()
+        record_repository.add(session, provider, 8, stake_minutes=10, lost=3)
+        earned = {work.account: work.stake_minutes for work in providers.reward_work(session, 7, 8)}
+    assert earned == {**dict(zip(verifiers, (1, 11, 11), strict=True)), provider: 10}
 
 
 @pytest.mark.parametrize("is_pulled", [True, False])

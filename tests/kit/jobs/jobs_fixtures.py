@@ -20,7 +20,7 @@ from kit.jobs.unit_results import Work
 from kit.records import ENVIRONMENT, Records
 from market.chain.contracts.codec import ChainEvent
 from market.chain.views import Funds
-from market.domain.network import ZEN
+from market.domain.network import DEVNET, ZEN
 from market.jobs.models import Job, Slot
 from market.orders import submission
 from market.platform.db.base import utc_now
@@ -93,6 +93,7 @@ class World(Records):
         self.database = Database(database_url, enqueue=self.wakes)
         self.storage = storage
         self.settings = settings
+        self.network = DEVNET
         self.be_patient()
         self.wallets: dict[str, LocalAccount] = {}
         self.kept: dict[str, dict[str, bytes]] = {}  # replica states by node and CID

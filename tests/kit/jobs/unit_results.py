@@ -102,7 +102,9 @@ class Work:
 
     def commit(self, commitment: CommitTraining | None = None) -> AcknowledgementView:
         given = commitment or self.commitment()
-        answer = self.world.call(deliveries.commit, DOMAIN, ACKNOWLEDGER, self.lease.id, self.node, given)
+        answer = self.world.call(
+            deliveries.commit, self.world.network, DOMAIN, ACKNOWLEDGER, self.lease.id, self.node, given
+        )
         assert answer is not None
         return answer
 

@@ -226,7 +226,7 @@ class _Market:
         model = schemas.CommitTraining if "trace_root" in body else schemas.CommitReplay
         given = model.model_validate({"token": lease.token, **body})
         with self.world.database.transaction() as session:
-            answer = deliveries.commit(session, self.world.domain, ACKNOWLEDGER, lease.id, self.node, given)
+            answer = deliveries.commit(session, DEVNET, self.world.domain, ACKNOWLEDGER, lease.id, self.node, given)
         return {} if answer is None else {"acknowledgement": json.loads(answer.model_dump_json())}
 
     def complete(self, lease: Lease, body: dict[str, Any], size: int = 0) -> None:

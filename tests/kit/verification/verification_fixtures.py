@@ -83,7 +83,7 @@ def delivered_units(world: "VerificationWorld", nodes: list[str]) -> list[int]:
 class VerificationWorld(World):
     def __init__(self, database_url: str, storage: Storage, settings: Settings) -> None:
         super().__init__(database_url, storage, settings)
-        self.chain, self.network = ScriptedChain(), DEVNET
+        self.chain = ScriptedChain()
         self.states: dict[str, bytes] = {}
         self.nodes: list[str] = []
         self.unit_ids: list[int] = []
@@ -187,7 +187,7 @@ class VerificationWorld(World):
         result = to_hex(keccak(from_hex(leaf) + inner + from_hex(verifier, 20) + from_hex(salt)))
         with self.database.transaction() as session:
             commitment = CommitReplay(token=lease.token, result_hash=result)
-            deliveries.commit(session, DOMAIN, ACKNOWLEDGER, lease.id, verifier, commitment)
+            deliveries.commit(session, self.network, DOMAIN, ACKNOWLEDGER, lease.id, verifier, commitment)
 
     def replay(self, verifier: str, leaf: str, inner_digest: str | None = None) -> LeaseView:
         """Pull the verifier's replay, answer that it ends in ``leaf``, and process it."""
@@ -258,8 +258,12 @@ class VerificationWorld(World):
 
 def let_time_pass(sample: Sample, *, is_taken: bool = False) -> None:
     """Let the sample's state be due, or its final deadline pass, a second ago."""
-    assert sample.reveal_deadline_at is not None
-    assert sample.reveal_until_at is not None
-    time = sample.reveal_until_at - sample.reveal_deadline_at
-    sample.reveal_deadline_at = utc_now() - timedelta(seconds=1) - (timedelta(0) if is_taken else time)
-    sample.reveal_until_at = sample.reveal_deadline_at + time
+    limit = sample.reveal_deadline_at if is_taken else sample.reveal_until_at
+    assert limit is not None
+    move_request(sample, utc_now() - limit - timedelta(seconds=1))
+
+
+def move_request(sample: Sample, delay: timedelta) -> None:
+    """Move the request of the sample's state, and both its deadlines."""
+    for column in ("reveal_requested_at", "reveal_deadline_at", "reveal_until_at"):
+        setattr(sample, column, getattr(sample, column) + delay)

@@ -207,12 +207,13 @@ def test_interrupted_watch_reports_job_continues(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from zoo_compute.cli import job
+    from zoo_compute.client.job import Job
 
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("zoo_compute.terminal.watch.follow", interrupted)
-    client: Any = type("Client", (), {"job": lambda self, job_id: job_id})()
+    client: Any = type("Client", (), {"find_job": lambda self, text: Job(self, "0x12")})()
     with pytest.raises(KeyboardInterrupt):
         job._watch(client, "0x12", False)
     assert "job cancel 0x12" in capsys.readouterr().err

@@ -276,6 +276,27 @@ def test_malformed_address_is_refused() -> None:
             checked_address(wrong)
 
 
+@pytest.mark.parametrize(
+    ("text", "found"), [(None, "0xab"), ("0xAB1", "0xab1"), ("0xc", "0xc"), ("moon", "0xc"), ("0x" + "d" * 64, "0xd")]
+)
+def test_job_is_found_by_start_or_name(monkeypatch: pytest.MonkeyPatch, text: str | None, found: str) -> None:
+    client = client_with_jobs(monkeypatch)
+    assert client.find_job(text).id.startswith(found)
+
+
+@pytest.mark.parametrize(("text", "code"), [("0xab", "job-ambiguous"), ("sun", "job-unknown")])
+def test_unclear_job_is_refused(monkeypatch: pytest.MonkeyPatch, text: str, code: str) -> None:
+    with raises_code(ConfigError, code):
+        client_with_jobs(monkeypatch).find_job(text)
+
+
+def client_with_jobs(monkeypatch: pytest.MonkeyPatch) -> Client:
+    starts = {"0xab0": None, "0xab1": None, "0xc": "moon"}
+    states = [JobState.model_construct(id=start.ljust(66, "0"), name=name) for start, name in starts.items()]
+    monkeypatch.setattr(Client, "jobs", lambda _: iter(states))
+    return Client("http://market.test", wallet=WALLET)
+
+
 async def _awaited(state: JobState) -> JobState:
     found: JobState = await state
     return found

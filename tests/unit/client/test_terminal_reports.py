@@ -11,7 +11,7 @@ from zoo_compute.base.models import Event
 from zoo_compute.cli.verify import describe_attempt, report_unit
 from zoo_compute.replay.check import Attempt, Difference, UnitCheck
 from zoo_compute.terminal.job_reports import print_efficiency
-from zoo_compute.terminal.output import in_zen
+from zoo_compute.terminal.output import in_zen, print_table
 from zoo_compute.terminal.watch import describe
 
 HONEST = "0x" + "a0" * 20
@@ -20,6 +20,28 @@ HONEST = "0x" + "a0" * 20
 def test_wei_amounts_are_shown_in_zen() -> None:
     facts = {"budget_wei": 25 * 10**17, "clearing_price_wei_per_gpu_hour": "5" + "0" * 18, "fee_wei": None, "nodes": 4}
     assert in_zen(facts) == {"budget": "2.5 ZEN", "clearing_price_per_gpu_hour": "5 ZEN", "fee": None, "nodes": 4}
+
+
+@pytest.mark.parametrize(
+    ("wei", "shown"),
+    [
+        (48_771_374_444_208 * 10**3, "0.04877"),
+        (25 * 10**17, "2.5"),
+        (12_345_600 * 10**18, "12,350,000"),
+        (12, "0.000000000000000012"),
+        (0, "0"),
+    ],
+)
+def test_amounts_for_people_have_four_digits(wei: int, shown: str) -> None:
+    assert in_zen({"paid_wei": wei}) == {"paid": f"{shown} ZEN"}
+
+
+def test_narrow_terminal_shows_whole_key(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "60")
+    key = "k" * 40
+    print_table(("id", "status", "reason"), [(key, "s" * 40, "r" * 40)])
+    assert key in capsys.readouterr().out
 
 
 def test_efficiency_report_uses_readable_units(capsys: pytest.CaptureFixture[str]) -> None:

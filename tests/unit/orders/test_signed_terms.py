@@ -45,7 +45,8 @@ def terms() -> Terms:
 def request_(terms: Terms, state: PayerState) -> SubmitJob:
     """The request of a payer that signs both documents of its quote."""
     job = JobSpec.model_validate(JOB)
-    quoted = quote(job, terms, state, network=DEVNET, longest_round_seconds=900.0, last_price_wei=None, nonce=7)
+    known: dict[str, Any] = {"longest_round_seconds": 900.0, "last_price_wei": None, "nodes_of_tier": 4}
+    quoted = quote(job, terms, state, network=DEVNET, nonce=7, **known)
     permit = {"deadline": quoted.permit_deadline, "signature": _sign(quoted.permit)}
     return SubmitJob.model_validate(JOB | {"nonce": "7", "order_signature": _sign(quoted.order), "permit": permit})
 

@@ -15,7 +15,9 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def test_reveal_time_is_extended_by_its_own_length() -> None:
-    assert late_states.final_deadline(NOW, NOW + timedelta(seconds=130)) == NOW + timedelta(seconds=260)
+    due_at = NOW + timedelta(seconds=130)
+    assert late_states.final_deadline(NOW, due_at, 0) == NOW + timedelta(seconds=260)
+    assert late_states.final_deadline(NOW, due_at, 43_200) == NOW + timedelta(hours=12)
 
 
 def test_refusal_has_own_offence_at_silence_penalty() -> None:
