@@ -58,24 +58,24 @@ def test_quote_names_cost_and_writes_nothing(services: Services, payer: Caller, 
     assert written(services) == [0, 0, 0, 0]
 
 
-def test_quote_without_trade_names_sufficient_values(api: httpx.Client, payer: Caller, body: Body) -> None:
-    needed = int(api.post("/v1/quotes", json=body, headers=payer.headers).json()["cost_at_reserve_wei"])
+def test_quote_without_trade_names_sufficient_values(payer: Caller, body: Body) -> None:
+    needed = int(payer.post("/v1/quotes", json=body).json()["cost_at_reserve_wei"])
     short = {"max_price": str(ZEN), "budget_max": str(needed - 1)}
-    quote = api.post("/v1/quotes", json=body | short, headers=payer.headers).json()
+    quote = payer.post("/v1/quotes", json=body | short).json()
     advice = {point["code"]: point for point in quote["advice"]}
     assert advice["price_below_reserve"]["remedy"].startswith("Set max_price to at least 2.5,")
     assert advice["budget_too_small"]["remedy"].startswith(f"Set budget_max to at least {format_zen(needed)},")
     assert "it takes 4 nodes, and 0 of tier bronze are active" in advice["too_few_nodes"]["detail"]
 
 
-def test_job_keeps_name_in_lists_and_clones(api: httpx.Client, payer: Caller, body: Body) -> None:
+def test_job_keeps_name_in_lists_and_clones(payer: Caller, body: Body) -> None:
     body["name"] = "moon-1"
-    job = api.post("/v1/jobs", json=sign_job(api, payer, body), headers=payer.headers).json()
-    (listed,) = api.get("/v1/jobs", headers=payer.headers).json()["jobs"]
+    job = payer.post("/v1/jobs", json=sign_job(payer, body)).json()
+    (listed,) = payer.get("/v1/jobs").json()["jobs"]
     assert (job["name"], listed["name"]) == ("moon-1", "moon-1")
-    again = api.post(f"/v1/jobs/{job['id']}/clone", json={}, headers=payer.headers).json()
+    again = payer.post(f"/v1/jobs/{job['id']}/clone", json={}).json()
     assert again["request"]["name"] == "moon-1"
-    refused = api.post("/v1/quotes", json=body | {"name": "0xMoon"}, headers=payer.headers)
+    refused = payer.post("/v1/quotes", json=body | {"name": "0xMoon"})
     assert (refused.status_code, refused.json()["field"]) == (422, "name")
 
 

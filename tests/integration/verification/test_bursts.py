@@ -19,7 +19,7 @@ WRONG = "0x" + "ee" * 32
 
 
 def payable(world: VerificationWorld, job_id: str) -> list[int]:
-    found = world.rows(lambda session: contested_units.undisputed(session, payables.payable_units(session, job_id)))
+    found = world.call(lambda session: contested_units.undisputed(session, payables.payable_units(session, job_id)))
     return [unit.id for unit in found[0]]
 
 
