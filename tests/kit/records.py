@@ -25,7 +25,7 @@ class Records:
     def __init__(self, database: Database) -> None:
         self.database = database
 
-    def call(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    def call(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
         """Call ``function`` with the session of a transaction and these arguments."""
         with self.database.transaction() as session:
             return function(session, *arguments, **named)
