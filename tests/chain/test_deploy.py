@@ -7,7 +7,7 @@ from kit.chain.deployed_chain import BOND, FUNDS, OPERATOR, OTHER, PAYER, PROVID
 
 from market.chain.contracts.bindings import JobEscrow
 from market.chain.contracts.codec import Deployment, encode_call
-from market.chain.contracts.deploy import _BLOCK_HISTORY, INITIAL_SUPPLY_WEI, DeploymentFailed, main
+from market.chain.contracts.deploy import BLOCK_HISTORY, INITIAL_SUPPLY_WEI, DeploymentFailed, main
 from market.chain.rpc.client import ChainClient
 from market.chain.views import ChainViews, JobState
 from market.domain.network import DEVNET, MIN_FRAUD_PENALTY_BPS, ZEN
@@ -51,7 +51,7 @@ def test_penalty_table_matches_network_and_order_minimum(chain: Chain) -> None:
 
 
 def test_chain_without_block_history_is_refused(chain: Chain) -> None:
-    chain.anvil.rpc("anvil_setCode", _BLOCK_HISTORY, "0x")
+    chain.anvil.rpc("anvil_setCode", BLOCK_HISTORY, "0x")
     with pytest.raises(DeploymentFailed, match="EIP-2935"):
         deploy_contracts(chain.anvil)
 

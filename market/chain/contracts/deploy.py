@@ -29,7 +29,7 @@ ADMIN_DELAY_SECONDS = 2 * 86_400  # between proposing and accepting a new admin
 _ANY_ACCOUNT = "0x" + "00" * 20  # as executor of the timelock: any account may execute due operations
 _MAX_FEE_WEI = 500 * 10**9
 _RECEIPT_DEADLINE_SECONDS = 300.0
-_BLOCK_HISTORY = "0x0000F90827F1C53a10cb7A02335B175320002935"  # EIP-2935
+BLOCK_HISTORY = "0x0000F90827F1C53a10cb7A02335B175320002935"  # EIP-2935
 
 
 class DeploymentFailed(Exception):
@@ -70,7 +70,7 @@ def deploy(
         ChainError: the node refused or is unreachable.
     """
     client.check_chain()
-    if not client.code(_BLOCK_HISTORY):
+    if not client.code(BLOCK_HISTORY):
         # Seeds are requested at finality, which can be later than the 256 blocks that BLOCKHASH serves.
         raise DeploymentFailed("the chain has no history of block hashes (EIP-2935). Choose a chain with it.")
     transactions = _Transactions(client, deployer_key)

@@ -145,7 +145,8 @@ def test_expired_draw_is_repeated(live: RefereeWorld, honest: Node, unit: Delive
     live.watch_of(honest).watch()
     live.chain_of(FIRST).name_step(opened.dispute_id, 1)
     seeded = live.state(opened).seed_block
-    live.deployed.anvil.mine(300)
+    live.deployed.anvil.mine(300)  # beyond the opcode BLOCKHASH
+    live.deployed.anvil.forget_block_hash(seeded)
     live.keep()
     assert (live.state(opened).phase, live.state(opened).seed_block > seeded) == (DisputePhase.DRAWING, True)
     live.discloser(honest).watch()

@@ -12,6 +12,7 @@ import httpx
 
 from kit.engines.watchdog import watch
 from kit.waiting import delay
+from market.chain.contracts.deploy import BLOCK_HISTORY
 from zoo_compute.devnet.binaries import find_anvil
 
 CHAIN_ID = 31337
@@ -62,6 +63,10 @@ class AnvilProcess:
     def mine(self, blocks: int = 1) -> None:
         for _ in range(blocks):
             self.rpc("evm_mine")
+
+    def forget_block_hash(self, number: int) -> None:
+        """Remove a hash from the block history, as 8,191 further blocks would (EIP-2935)."""
+        self.rpc("anvil_setStorageAt", BLOCK_HISTORY, hex(number % 8_191), "0x" + "00" * 32)
 
     def automine(self, on: bool) -> None:
         self.rpc("evm_setAutomine", on)
