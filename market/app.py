@@ -25,6 +25,7 @@ from market.chain.transactions.signer import Signer
 from market.chain.views import ChainViews
 from market.console.router import router as console
 from market.domain.network import NETWORKS
+from market.ledger.router import TreasuryReads
 from market.ledger.router import router as ledger
 from market.orders.events_router import router as events
 from market.orders.router import router as jobs
@@ -101,9 +102,10 @@ def build_services(settings: Settings) -> Services:
             Workload: Workload(is_at_work),
             LeaseWaiters: LeaseWaiters(database),
             health.ReadinessProbe: health.ReadinessProbe(),
+            TreasuryReads: TreasuryReads(),
             ApiLivenessReporter: ApiLivenessReporter(database, settings.lease_seconds),
             Deployment: deployment,
-            ChainViews: ChainViews.connect(settings, deployment),
+            ChainViews: ChainViews.connect(settings, deployment, for_requests=True),
             Storage: Storage(settings.ipfs_api),
             Acknowledger: Acknowledger(
                 acknowledger,

@@ -1,14 +1,11 @@
 """Routes of liveness, readiness and metrics."""
 
-import asyncio
 import hmac
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import astuple
 
 from fastapi import APIRouter, Request, Response
-from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, SecretStr
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
@@ -24,6 +21,7 @@ from market.platform.db.base import utc_now
 from market.platform.http.deps import ServicesDep
 from market.platform.http.refusals import refusals
 from market.platform.http.services import Services
+from market.platform.http.shared_result import SharedResult
 from market.platform.storage.client import Storage
 from market.providers import service as providers
 from market.verification.windows.omissions import outstanding
@@ -31,7 +29,6 @@ from market.verification.windows.omissions import outstanding
 router = APIRouter(tags=["operations"])
 
 MAX_INDEXER_LAG_BLOCKS = 100
-_FRESH_SECONDS = 1.0
 
 
 class Alive(BaseModel):
@@ -54,30 +51,17 @@ def check_alive() -> Alive:
     return Alive()
 
 
-class ReadinessProbe:
-    """Checks of all parts, at most one at a time and once a second, for all callers together."""
+class ReadinessProbe(SharedResult[Readiness]):
+    """Checks of all parts."""
 
     def __init__(self) -> None:
-        self._probe: asyncio.Task[Readiness] | None = None
-        self._fresh_until = 0.0
-
-    async def result(self, services: Services) -> Readiness:
-        """Return the result of the running or last probe, or start one."""
-        if self._probe is None or (self._probe.done() and time.monotonic() >= self._fresh_until):
-            self._probe = asyncio.create_task(self._run(services))
-        return await asyncio.shield(self._probe)  # a caller that leaves does not end it for the others
-
-    async def _run(self, services: Services) -> Readiness:
-        try:
-            return await run_in_threadpool(_check_parts, services)
-        finally:
-            self._fresh_until = time.monotonic() + _FRESH_SECONDS
+        super().__init__(_check_parts)
 
 
 @router.get("/readyz", responses={503: {"model": Readiness, "description": "At least one part does not work."}})
 async def check_ready(services: ServicesDep, response: Response) -> Readiness:
     """Check database, Redis, storage, chain and the indexer's lag, at most once a second."""
-    readiness = await services.part(ReadinessProbe).result(services)
+    readiness = await services.part(ReadinessProbe).get(services)
     response.status_code = 200 if readiness.ready else 503
     return readiness
 

@@ -16,6 +16,12 @@ class RpcUnavailable(ChainError):
     code = "rpc_unavailable"
 
 
+class RpcTimeout(RpcUnavailable):
+    """The node did not answer in time."""
+
+    code = "rpc_timeout"
+
+
 class Lagging(RpcUnavailable):
     """All nodes that answer are behind the newest block seen."""
 

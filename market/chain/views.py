@@ -11,6 +11,7 @@ from market.chain.rpc.client import BlockTag, ChainClient
 from market.domain.network import NETWORKS
 from market.settings import Settings
 
+_REQUEST_SECONDS, _TASK_SECONDS = 4.0, 10.0  # time limits of a read
 _MAX_PAYERS = 10_000  # entries of the cache of funds
 
 
@@ -78,9 +79,15 @@ class ChainViews:
         self._funds: dict[str, tuple[float, Funds]] = {}
 
     @classmethod
-    def connect(cls, settings: Settings, deployment: Deployment) -> "ChainViews":
-        """Return views over the settings' node, without a request."""
-        client = ChainClient(settings.rpc_url, deployment.chain_id, confirmations=settings.confirmations)
+    def connect(cls, settings: Settings, deployment: Deployment, *, for_requests: bool = False) -> "ChainViews":
+        """Return views of the node, without a request. ``for_requests``: reads fail fast."""
+        client = ChainClient(
+            settings.rpc_url,
+            deployment.chain_id,
+            confirmations=settings.confirmations,
+            timeout_seconds=_REQUEST_SECONDS if for_requests else _TASK_SECONDS,
+            fails_fast=for_requests,
+        )
         return cls(client, deployment)
 
     def head_number(self) -> int:

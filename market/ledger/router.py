@@ -7,12 +7,13 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 
 from market.chain.errors import ChainError
-from market.chain.views import ChainViews
+from market.chain.views import ChainViews, TreasuryState
 from market.ledger.errors import LedgerBehind
 from market.ledger.reconciliation import last_reconciliation
 from market.platform.http.deps import Reads, ServicesDep
 from market.platform.http.errors import ChainDown
 from market.platform.http.refusals import refusals
+from market.platform.http.shared_result import SharedResult
 from market.platform.http.types import WeiOut
 
 router = APIRouter(prefix="/v1", tags=["ledger"])
@@ -58,11 +59,18 @@ class TreasuryView(BaseModel):
     shares: list[ShareView]
 
 
+class TreasuryReads(SharedResult[TreasuryState]):
+    """Reads of the treasury."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda services: services.part(ChainViews).treasury())
+
+
 @router.get("/treasury", responses=refusals(ChainDown))
-def get_treasury(services: ServicesDep) -> TreasuryView:
+async def get_treasury(services: ServicesDep) -> TreasuryView:
     """Return the treasury's receipts, balance and budget per purpose at the latest block."""
     try:
-        return TreasuryView.model_validate(asdict(services.part(ChainViews).treasury()))
+        return TreasuryView.model_validate(asdict(await services.part(TreasuryReads).get(services)))
     except ChainError as error:
         raise ChainDown(str(error)) from error
 

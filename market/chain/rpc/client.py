@@ -57,15 +57,24 @@ class ChainClient:
     Args:
         rpc_url: URLs of nodes, separated by commas, in order of preference.
         confirmations: blocks that replace finality if the node has no ``finalized`` tag.
+        fails_fast: refuse reads for some seconds after one that no node answered in time.
 
     Raises:
         ValueError: a URL is malformed.
     """
 
-    def __init__(self, rpc_url: str, chain_id: int, *, confirmations: int = 12, timeout_seconds: float = 10.0) -> None:
+    def __init__(
+        self,
+        rpc_url: str,
+        chain_id: int,
+        *,
+        confirmations: int = 12,
+        timeout_seconds: float = 10.0,
+        fails_fast: bool = False,
+    ) -> None:
         self.chain_id = chain_id
         self._confirmations = confirmations
-        self._nodes = Nodes(split_urls(rpc_url), chain_id, timeout_seconds)
+        self._nodes = Nodes(split_urls(rpc_url), chain_id, timeout_seconds, fails_fast=fails_fast)
         self._has_finality = False  # a node has returned a ``finalized`` block
 
     @classmethod

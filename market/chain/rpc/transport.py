@@ -5,15 +5,17 @@ answer reads.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import structlog
-from requests import HTTPError
+from requests import HTTPError, Timeout
 from web3 import HTTPProvider
 from web3.types import RPCEndpoint, RPCResponse
 
-from market.chain.errors import ChainError, Lagging, RpcUnavailable, UnknownBlock, WrongChain, node_error
+from market.chain.errors import ChainError, Lagging, RpcTimeout, RpcUnavailable, UnknownBlock, WrongChain, node_error
+from market.platform.breaker import Breaker
 from zoo_protocol.reverts import decode_revert
 
 _log = structlog.get_logger(__name__)
@@ -39,7 +41,8 @@ class Endpoint:
         """Return the result of one request.
 
         Raises:
-            RpcUnavailable: no usable answer.
+            RpcTimeout: no answer in time.
+        RpcUnavailable: no usable answer.
             ChainError: typed error of the node.
         """
         return self._result(method, self._post(method, lambda: self._provider.make_request(_rpc(method), parameters)))
@@ -65,6 +68,8 @@ class Endpoint:
     def _post(self, what: str, post: Callable[[], _T]) -> _T:
         try:
             return post()
+        except Timeout:
+            raise RpcTimeout(f"{what} at {self.name}: no answer in time") from None
         except HTTPError as error:
             raise RpcUnavailable(f"{what} at {self.name}: HTTP status {error.response.status_code}") from None
         except (OSError, ValueError, KeyError, TypeError) as error:  # no connection, or a body other than JSON-RPC
@@ -82,17 +87,20 @@ class Endpoint:
 class Nodes:
     """Nodes of one chain, in order of preference. Thread-safe.
 
+    With ``fails_fast`` reads are refused for some seconds after a time-out.
+
     Raises:
         ValueError: there is no URL, or one is malformed.
     """
 
-    def __init__(self, urls: Sequence[str], chain_id: int, timeout_seconds: float) -> None:
+    def __init__(self, urls: Sequence[str], chain_id: int, timeout_seconds: float, *, fails_fast: bool = False) -> None:
         if not urls or not all(urlsplit(url).hostname for url in urls):
             raise ValueError("the RPC URL must be one URL or several, separated by commas")
         self._chain_id = chain_id
         self._endpoints = [Endpoint(url, timeout_seconds) for url in urls]
         self._used = self._endpoints[0]
         self._newest = 0  # highest block seen
+        self._breaker = Breaker("chain", (RpcTimeout,), RpcUnavailable) if fails_fast else None
 
     def ask(self, method: str, *parameters: Any) -> Any:
         """Return the answer to a read, from the current node or the next one that can answer.
@@ -151,6 +159,10 @@ class Nodes:
             return None
 
     def _read(self, ask: Callable[[Endpoint], _T]) -> _T:
+        with nullcontext() if self._breaker is None else self._breaker.attempt():
+            return self._read_from_any(ask)
+
+    def _read_from_any(self, ask: Callable[[Endpoint], _T]) -> _T:
         failure: ChainError | None = None
         for endpoint in (self._used, *self._others()):
             try:

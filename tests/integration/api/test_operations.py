@@ -1,5 +1,6 @@
 """Readiness and metrics, which untrusted peers may also ask for."""
 
+import socket
 import threading
 from dataclasses import replace
 
@@ -7,12 +8,13 @@ import httpx
 import pytest
 from fastapi import FastAPI
 from kit.api.clients import refusal
+from kit.engines.sockets import waiting_connections
 from kit.waiting import wait_until
 from pydantic import SecretStr
 from starlette.testclient import TestClient
 
 from market.app import create_app
-from market.chain.views import ChainViews
+from market.chain.views import ChainViews, TreasuryState
 from market.settings import Settings
 
 TOKEN = "scrape-" + "a" * 16
@@ -30,6 +32,9 @@ class SilentChain:
         assert self.may_answer.wait(60)
         return 1
 
+    def treasury(self) -> TreasuryState:
+        return TreasuryState(self.head_number(), 0, 0, ())
+
 
 @pytest.fixture
 def chain_views(app: FastAPI) -> SilentChain:
@@ -38,12 +43,13 @@ def chain_views(app: FastAPI) -> SilentChain:
     return chain
 
 
-def test_flood_of_readiness_checks_makes_one_probe(
-    api: httpx.Client, chain_views: SilentChain, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("path", "status"), [("/readyz", 503), ("/v1/treasury", 200)])
+def test_flood_of_chain_reads_makes_one(
+    api: httpx.Client, chain_views: SilentChain, monkeypatch: pytest.MonkeyPatch, path: str, status: int
 ) -> None:
-    monkeypatch.setattr("market.api.health._FRESH_SECONDS", 600.0)
+    monkeypatch.setattr("market.platform.http.shared_result._FRESH_SECONDS", 600.0)
     answers: list[int] = []
-    callers = [threading.Thread(target=lambda: answers.append(api.get("/readyz").status_code)) for _ in range(60)]
+    callers = [threading.Thread(target=lambda: answers.append(api.get(path).status_code)) for _ in range(60)]
     for caller in callers:
         caller.start()
     wait_until(lambda: chain_views.calls)
@@ -53,14 +59,27 @@ def test_flood_of_readiness_checks_makes_one_probe(
         chain_views.may_answer.set()
         for caller in callers:
             caller.join()
-    assert answers == [503] * 60  # the indexer has not begun
+    assert answers == [status] * 60  # the indexer has not begun
     assert chain_views.calls == 1
+
+
+def test_silent_chain_delays_one_request_of_many(
+    settings: Settings, own_logs: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("market.chain.views._REQUEST_SECONDS", 0.5)
+    monkeypatch.setattr("market.platform.http.shared_result._FRESH_SECONDS", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        app = create_app(settings.model_copy(update={"rpc_url": f"http://127.0.0.1:{silent.getsockname()[1]}"}))
+        with TestClient(app) as client:
+            for _ in range(3):
+                refusal(client.get("/v1/treasury"), 503, "chain-unavailable")
+        assert waiting_connections(silent) == 1
 
 
 def test_old_readiness_is_checked_again(
     api: httpx.Client, chain_views: SilentChain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("market.api.health._FRESH_SECONDS", 0.0)
+    monkeypatch.setattr("market.platform.http.shared_result._FRESH_SECONDS", 0.0)
     chain_views.may_answer.set()
     for _ in range(2):
         api.get("/readyz")

@@ -1,28 +1,19 @@
 """One circuit breaker for all Redis clients of a process."""
 
 import socket
-from contextlib import suppress
 
 import pytest
+from kit.engines.sockets import waiting_connections
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from starlette.testclient import TestClient
 
 from market.app import create_app
-from market.platform.db.redis_client import Breaker, breaker_of, connect_redis
+from market.platform.breaker import Breaker
+from market.platform.db.redis_client import breaker_of, connect_redis
 from market.providers.node_sessions import acquire_wallet_lock
 from market.settings import Settings
-
-
-def waiting_connections(server: socket.socket) -> int:
-    server.setblocking(False)
-    found = 0
-    with suppress(BlockingIOError):
-        while True:
-            server.accept()[0].close()
-            found += 1
-    return found
 
 
 def test_silent_redis_delays_one_request_of_many(settings: Settings, own_logs: None) -> None:
@@ -42,7 +33,7 @@ def fail(breaker: Breaker) -> None:
 
 def test_one_probe_ends_pause_of_all_clients(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr("market.platform.db.redis_client.monotonic", lambda: now)
+    monkeypatch.setattr("market.platform.breaker.monotonic", lambda: now)
     breaker, client = breaker_of(redis_url), connect_redis(redis_url)
     fail(breaker)
     for seconds in (0.0, 4.9):
