@@ -9,20 +9,38 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from eth_account import Account
+from kit.training import TINY
 
+from training_gym.aggregate.aggregation import WEIGHT_ONE, aggregate
+from training_gym.aggregate.outer_step import initial_outer_state, save_outer_state
+from training_gym.compress.link_adaptation import top_k_levels
+from training_gym.compress.payload_format import encode
+from training_gym.spec.config import TrainingConfig, TrainingSpec
+from training_gym.units.checkpoint import CheckpointManifest, initial_checkpoint, load_state, save_state
 from zoo_compute.audit import receipt as receipts
-from zoo_compute.audit.receipt import differences, verify_job
-from zoo_compute.chain.settlements import ChainDisagrees, Posted, WindowOnChain
+from zoo_compute.audit.receipt import differences, verify_job, verify_round
+from zoo_compute.base.errors import ZooError
+from zoo_compute.chain.settlements import ChainDisagrees, Penalty, Posted, WindowOnChain
 from zoo_compute.content.blockstore import BlockNotFound
 from zoo_protocol import merkle
 from zoo_protocol.content.cid import cid_of_raw, digest_of
+from zoo_protocol.content.unixfs import cid_of_file
 from zoo_protocol.hashing import canonical_json, from_hex, keccak, sha256, to_hex
 from zoo_protocol.messages import Domain, JobOrder, UnitCommitment, sign, struct_hash, typed_data
 from zoo_protocol.payments import job_record
 from zoo_protocol.payments import receipt as settled_receipt
-from zoo_protocol.payments.job_record import CheckpointRecord, JobRecord, PaidUnit, SlashRecord, UnitRecord
+from zoo_protocol.payments.job_record import (
+    AggregationRecord,
+    CheckpointRecord,
+    JobRecord,
+    PaidUnit,
+    ReplayRecord,
+    SlashRecord,
+    UnitRecord,
+)
 from zoo_protocol.payments.receipt import JobSettlement, Opened, Settled, Slashed, net_unit_price, unit_price
 from zoo_protocol.payments.settlement_batch import JobLine, build_batch
 from zoo_protocol.verification import trace
@@ -30,6 +48,7 @@ from zoo_protocol.verification.sampling import draw_segments
 
 ESCROW, TREASURY = Account.create().address, Account.create().address
 PAYER, HONEST, CHEAT = Account.create(), Account.create(), Account.create()
+VERIFIERS = [Account.create(), Account.create()]
 OTHER_JOB = to_hex(sha256(b"another job"))
 DOMAIN = Domain(31337, ESCROW)
 PRICE, WEIGHT, BUDGET, FEE_BPS = 25 * 10**17, 3_870_000, 10**18, 500
@@ -37,22 +56,37 @@ SEED = to_hex(sha256(b"seed"))
 ENVIRONMENT = to_hex(sha256(b"class"))
 
 
+def slot_state_of(round_: int, slot: int) -> str:
+    return cid_of_raw(f"slot state {round_} {slot}".encode())
+
+
 class World:
+    """A settled job of two rounds: one replica is honest in both, the other is convicted in the first."""
+
     chain_id = 31337
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
         dataset = self.put(canonical_json({"validation": {"cid": self.put(b"held-out text")}}))
-        spec = canonical_json({"data_config": {"dataset": dataset}, "training_config": {"rounds": 2}})
+        self.spec = TrainingSpec(
+            TINY, dataset, TrainingConfig(rounds=2, inner_steps=4, segment_steps=1, warmup_steps=1)
+        )
+        spec = canonical_json(self.spec.to_dict())
         spec_hash = to_hex(keccak(spec))
-        self.order = JobOrder(PAYER.address, spec_hash, 1, 2, WEIGHT, 4, 200, BUDGET, PRICE, 2_000_000_000, 7)
+        self.order = JobOrder(PAYER.address, spec_hash, 1, 4, WEIGHT, 4, 200, BUDGET, PRICE, 2_000_000_000, 7)
         self.job_id = struct_hash(self.order)
-        units = [self.unit(0, HONEST, "verified"), self.unit(1, CHEAT, "rejected")]
+        self.numbers = np.random.default_rng(1)
+        self.state = initial_outer_state(self.spec)
+        self.parameters = load_state(self.spec, initial_checkpoint(self.spec))
+        checkpoints = [self.checkpoint(0, None, "5.500000")]
+        units = [self.unit(0, 0, HONEST, checkpoints[0]), self.unit(0, 1, CHEAT, checkpoints[0], "rejected")]
+        checkpoints.append(self.checkpoint(1, self.joined(units[0], checkpoints[0]), None))  # its loss was unknown
+        again = self.unit(1, 0, HONEST, checkpoints[1])
+        units.append(replace(again, start_slot_state_cid=units[0].slot_state_cid))
+        checkpoints.append(self.checkpoint(2, self.joined(units[2], checkpoints[1]), "3.000000"))
         leaves = [self.leaf(unit) for unit in units]
         root = to_hex(merkle.root([from_hex(leaf) for leaf in leaves]))
-        evidence = self.put(b"evidence")
-        known = {0: "5.500000", 1: None, 2: "3.000000"}  # one loss was missing when the record was written
-        checkpoints = [self.checkpoint(round_, loss) for round_, loss in known.items()]
+        evidence = self.put(canonical_json({"job_id": self.job_id}))
         found = "incorrect_computation", to_hex(digest_of(evidence)), evidence
         slash = SlashRecord(0, 1, CHEAT.address, *found, "operator", "too_few_referees")
         self.record = JobRecord(
@@ -79,61 +113,144 @@ class World:
         )
         gross = unit_price(PRICE, WEIGHT)
         net = net_unit_price(PRICE, WEIGHT, FEE_BPS)
-        self.on_open = Opened(PAYER.address, 1, 2, WEIGHT, BUDGET, PRICE, FEE_BPS, self.order.specHash, "0xopen")
-        self.on_settle = Settled(1, PRICE, 1, 0, 1, net, gross - net, BUDGET - gross, True, "", "0xsettle")
-        self.other_part = replace(self.on_settle, refund=0, last=False, record=SEED)
-        self.posted = Posted("", 2 * net, 2 * (gross - net), {HONEST.address: net}, {}, 2 * (gross - net))
+        fee = gross - net
+        self.on_open = Opened(PAYER.address, 1, 4, WEIGHT, BUDGET, PRICE, FEE_BPS, self.order.specHash, "0xopen")
+        self.on_settle = Settled(1, PRICE, 2, 0, 2, 2 * net, 2 * fee, BUDGET - 2 * gross, True, "", "0xsettle")
+        self.other_part = replace(self.on_settle, units=1, paid=net, fee=fee, refund=0, last=False, record=SEED)
+        self.posted = Posted("", 3 * net, 3 * fee, {HONEST.address: 2 * net}, {}, 3 * fee)
         self.batch_units: list[PaidUnit] | None = None
         self.posted_root: str | None = None
         self.deposit = BUDGET
-        self.moved = {PAYER.address: BUDGET - gross}
-        self.on_chain = WindowOnChain(root, 2, SEED)
+        self.moved = {PAYER.address: BUDGET - 2 * gross}
+        self.on_chain = WindowOnChain(root, 3, SEED, 5)
         self.slashed: Slashed | None = Slashed(CHEAT.address, "incorrect_computation", 500, "0xslash")
+        self.convictions = [Penalty(CHEAT.address, 2, slash.evidence, 6)]
+        self.disputed: dict[str, UnitCommitment] = {}
+        self.staked = {verifier.address: 2 for verifier in VERIFIERS}
+        self.earlier: list[tuple[int, str, Settled]] = []
         self.upheld: tuple[str, str] | None = None
 
     def put(self, data: bytes) -> str:
-        self.files[cid_of_raw(data)] = data
-        return cid_of_raw(data)
+        self.files[cid_of_file(data)] = data
+        return cid_of_file(data)
 
-    def unit(self, slot: int, provider: Any, status: str) -> UnitRecord:
-        payload, salt = f"payload {slot}".encode(), sha256(f"salt {slot}".encode())
-        root = to_hex(sha256(f"trace {slot}".encode()))
+    def unit(
+        self, round_: int, slot: int, provider: Any, start: CheckpointRecord, status: str = "verified"
+    ) -> UnitRecord:
+        payload = encode(self.spec, self.numbers.standard_normal(self.spec.num_parameters()).astype(np.float32) / 100)
+        salt = sha256(f"salt {round_} {slot}".encode())
+        leaves = [sha256(f"leaf {round_} {slot} {boundary}".encode()) for boundary in range(5)]
+        root = to_hex(trace.trace_root(leaves))
         bound = to_hex(trace.payload_hash(sha256(payload), provider.address, salt))
-        commitment = UnitCommitment(self.job_id, 0, slot, provider.address, root, bound)
-        return UnitRecord(
-            round=0,
+        commitment = UnitCommitment(self.job_id, round_, slot, provider.address, root, bound)
+        made = UnitRecord(
+            round=round_,
             slot=slot,
             provider=provider.address,
             status=status,
-            reason=None,
-            start_checkpoint_cid=self.checkpoint(0, None).cid,
+            reason=None if status == "verified" else "incorrect_computation",
+            start_checkpoint_cid=start.cid,
             start_slot_state_cid=None,
             start_restored_payload_cid=None,
             start_eager_payload_cid=None,
-            top_k=64,
+            top_k=self.spec.training.top_k,
             trace_root=root,
             payload_hash=bound,
             payload_cid=self.put(payload),
             salt=to_hex(salt),
-            slot_state_cid=cid_of_raw(f"slot state {slot}".encode()),  # it stays on its node
+            slot_state_cid=slot_state_of(round_, slot),  # it stays on its node
             commitment_signature=sign(to_hex(bytes(provider.key)), typed_data(DOMAIN, commitment)),
             window=3,
             window_index=None,
             sampling_bps=2_500,
             drawn_segments=draw_segments(from_hex(SEED), from_hex(root), 4, 2_500),
             tolerated_segments=[],
+            leaves=[to_hex(leaf) for leaf in leaves],
         )
+        [drawn] = made.drawn_segments
+        own = self.replay(made, VERIFIERS[0], made.leaves[drawn + 1])
+        refuting = [self.replay(made, verifier, SEED, verdict="refuted") for verifier in VERIFIERS]
+        return replace(made, replays=[own] if status == "verified" else refuting)
+
+    def replay(self, unit: UnitRecord, signer: Any, end_leaf: str, **changes: Any) -> ReplayRecord:
+        """Return a result of ``signer`` on the drawn segment of a unit."""
+        [segment] = unit.drawn_segments
+        given: dict[str, Any] = {"environment_class": ENVIRONMENT, "verdict": "bit_equal", "segment": segment} | changes
+        result = ReplayRecord(
+            verifier=signer.address, signature="", end_leaf=end_leaf, inner_digest=None, salt=SEED, **given
+        )
+        signed = result.commitment(self.job_id, unit.round, unit.slot, unit.leaves[segment])
+        return replace(result, signature=sign(to_hex(bytes(signer.key)), typed_data(DOMAIN, signed)))
+
+    def replayed(self, *signers: Any, **changes: Any) -> None:
+        """Replace the results on the first unit."""
+        first = self.record.units[0]
+        [segment] = first.drawn_segments
+        end = changes.pop("end_leaf", first.leaves[segment + 1])
+        self.change_unit(replays=[self.replay(first, signer, end, **changes) for signer in signers])
 
     def leaf(self, unit: UnitRecord) -> str:
-        assert unit.trace_root is not None
-        assert unit.payload_hash is not None
-        place = self.job_id, 0, unit.slot, unit.provider
-        return to_hex(job_record.unit_leaf(*place, unit.trace_root, unit.payload_hash))
+        return unit.leaf(self.job_id) or ""
 
-    def checkpoint(self, round_: int, loss: str | None) -> CheckpointRecord:
-        model = self.put(f"model {round_}".encode())
-        manifest = self.put(canonical_json({"round": round_, "model": model}))
-        return CheckpointRecord(round_, manifest, model, loss, [HONEST.address])
+    def joined(self, unit: UnitRecord, parent: CheckpointRecord) -> tuple[CheckpointRecord, UnitRecord, bytes]:
+        """Aggregate the payload of one unit; return the arguments of the checkpoint after it."""
+        payload = self.files[unit.payload_cid or ""]
+        made = aggregate(self.spec, self.parameters, {0: payload}, None, self.state)
+        self.parameters, self.state = made.parameters, made.outer_state
+        return parent, unit, made.update
+
+    def checkpoint(
+        self, round_: int, made: tuple[CheckpointRecord, UnitRecord, bytes] | None, loss: str | None
+    ) -> CheckpointRecord:
+        model = self.put(save_state(self.parameters))
+        linked: tuple[Any, ...] = (None, model, None, None, None, {})
+        if made is not None:
+            parent, unit, update = made
+            placed = job_record.PlacedPayload(0, unit.round, 0, unit.payload_cid or "", WEIGHT_ONE, "included")
+            aggregation = AggregationRecord(self.job_id, unit.round, parent.cid, WEIGHT_ONE, [placed])
+            state = self.put(save_outer_state(self.spec, self.state))
+            files = state, self.put(update), self.put(aggregation.to_bytes())
+            linked = (parent.cid, model, *files, {"0": unit.slot_state_cid})
+        manifest = CheckpointManifest(self.job_id, round_, *linked, 4 * round_, self.spec.spec_hash())
+        return CheckpointRecord(round_, self.put(manifest.to_bytes()), model, loss, [HONEST.address])
+
+    def manifest(self, round_: int) -> CheckpointManifest:
+        return CheckpointManifest.from_bytes(self.files[self.record.checkpoints[round_].cid])
+
+    def relink(self, round_: int, **changes: Any) -> None:
+        """Replace fields of a checkpoint's manifest, and the last model of the record."""
+        shown = list(self.record.checkpoints)
+        manifest = replace(self.manifest(round_), **changes)
+        shown[round_] = replace(shown[round_], cid=self.put(manifest.to_bytes()), model_cid=manifest.model)
+        self.change("record", checkpoints=shown, final_model_cid=shown[-1].model_cid)
+
+    def leave_out_cheat(self, *, by_dispute: bool = False) -> None:
+        if by_dispute:
+            self.by_dispute()
+        self.change("record", units=[self.record.units[0], self.record.units[2]], slashes=[])
+
+    def leave_out_checkpoint(self) -> None:
+        first, _, last = self.record.checkpoints
+        self.change("record", checkpoints=[first, last])
+        moved = replace(self.record.units[2], start_checkpoint_cid=first.cid)
+        self.change("record", units=[*self.record.units[:2], moved])
+
+    def settle_before(self, count: int, block: int) -> None:
+        """Let earlier batches have paid this many units of the honest provider."""
+        paid = [PaidUnit(OTHER_JOB, n, 0, HONEST.address, SEED, SEED, str(PRICE)) for n in range(count)]
+        record = replace(self.record, batch_cid=self.put(job_record.PaidUnits(paid).to_bytes()))
+        digest = to_hex(digest_of(self.put(record.to_bytes())))
+        self.earlier = [(block, OTHER_JOB, replace(self.other_part, batch=9, record=digest))]
+
+    def sampled_at(self, rate: int) -> None:
+        """Draw both paid units at another rate, and drop the results if no segment is drawn."""
+        changed = []
+        for unit in self.record.units:
+            drawn = draw_segments(from_hex(SEED), from_hex(unit.trace_root or ""), 4, rate)
+            fewer = {} if drawn else {"replays": [], "leaves": []}
+            given = {"sampling_bps": rate, "drawn_segments": drawn, **fewer}
+            changed.append(replace(unit, **given) if unit.status == "verified" else unit)
+        self.change("record", units=changed)
 
     def change(self, name: str, **changes: Any) -> None:
         setattr(self, name, replace(getattr(self, name), **changes))
@@ -144,8 +261,8 @@ class World:
         self.change("record", checkpoints=shown, **ends)
 
     def change_unit(self, **changes: Any) -> None:
-        honest, cheat = self.record.units
-        self.change("record", units=[replace(honest, **changes), cheat])
+        honest, *others = self.record.units
+        self.change("record", units=[replace(honest, **changes), *others])
 
     def with_v_of_0_or_1(self) -> str:
         raw = from_hex(self.record.units[0].commitment_signature or "", 65)
@@ -174,6 +291,8 @@ class World:
         part = replace(self.on_settle, record=to_hex(digest_of(self.put(record.to_bytes()))))
         return JobSettlement((part,), part.refund, part.to_round, over=True)
 
+    settled = settlement
+
     def settled_with(self, part: Settled) -> list[tuple[str, Settled]]:
         return [(self.job_id, part), (OTHER_JOB, self.other_part)]
 
@@ -199,6 +318,27 @@ class World:
     def window(self, window_id: int) -> WindowOnChain:
         return self.on_chain
 
+    def block_of(self, tx: str) -> int:
+        return {"0xopen": 1, "0xsettle": 9}[tx]
+
+    def penalties(self) -> list[Penalty]:
+        return self.convictions
+
+    def disputed_unit(self, evidence: str) -> UnitCommitment | None:
+        return self.disputed.get(evidence)
+
+    def dispute_outcomes(self, unit_key: str) -> set[int]:
+        return {5} if self.upheld is not None and self.upheld[0] == unit_key else set()
+
+    def staked_since(self, verifier: str) -> int | None:
+        return self.staked.get(verifier)
+
+    def was_attested(self, provider: str, block: int) -> bool:
+        return False
+
+    def lines(self) -> list[tuple[int, str, Settled]]:
+        return self.earlier
+
     def slash(self, evidence: str, offence: str) -> Slashed:
         if self.slashed is None:
             raise ChainDisagrees("not_slashed", "no event")
@@ -213,6 +353,8 @@ class World:
         [slash] = self.record.slashes
         disputed = replace(slash, path="dispute", path_reason=None, evidence=job_record.dispute_id(SEED, PAYER.address))
         self.change("record", slashes=[disputed])
+        self.convictions = [replace(self.convictions[0], evidence=disputed.evidence)]
+        self.disputed = {disputed.evidence: self.record.units[1].commitment(self.job_id)}
         self.upheld = self.leaf(self.record.units[1]), "0xslash"
 
     def treasury_balance(self) -> int:
@@ -235,13 +377,14 @@ def balanced(receipt: dict[str, Any]) -> tuple[int, int]:
     """Return pay and fee of a receipt that balances and pays only its first unit."""
     paid, fee, refund, escrowed = (int(receipt[f"{name}_wei"]) for name in ("paid", "fee", "refund", "escrowed"))
     assert paid + fee + refund == escrowed
-    assert [unit["paid_wei"] for unit in receipt["units"]] == [str(paid), "0"]
+    assert [unit["paid_wei"] for unit in receipt["units"]] == [str(paid // 2), "0", str(paid // 2)]
     return paid, fee
 
 
 def test_honest_settlement_has_no_finding_and_balances() -> None:
     world: Any = World()
-    found = verify_job(world.job_id, world, world, lambda _spec, model, _text: 5.5 if model == b"model 0" else 3.0)
+    first = world.files[world.record.checkpoints[0].model_cid]
+    found = verify_job(world.job_id, world, world, lambda _spec, model, _text: 5.5 if model == first else 3.0, None)
     assert found.findings == []
     paid, fee = balanced(found.receipt)
     assert fee == (paid + fee) * FEE_BPS // 10_000
@@ -253,8 +396,10 @@ def test_honest_settlement_has_no_finding_and_balances() -> None:
 def test_unit_forfeited_after_batch_is_unpaid_and_balances() -> None:
     world: Any = World()
     paid = world.settlement(world.job_id)
-    other, its_own = (("UnitStruck", {"unitId": key}, "0x") for key in (SEED, world.leaf(world.record.units[0])))
-    for events, is_paid in (([], True), ([other], True), ([other, its_own], False)):
+    first, _, second = world.record.units
+    keys = SEED, world.leaf(first), world.leaf(second)
+    other, *its_own = (("UnitStruck", {"unitId": key}, "0x") for key in keys)
+    for events, is_paid in (([], True), ([other], True), ([other, *its_own], False)):
         forfeited = JobSettlement.from_events(events).struck
         found = settled_receipt.build_receipt(world.record, world.on_open, replace(paid, struck=forfeited), [], 0)
         assert [amount > 0 for amount in balanced(found)] == [is_paid, is_paid]
@@ -273,7 +418,62 @@ def test_committee_penalty_matches_upheld_dispute() -> None:
         assert world.codes() == {code}
 
 
+def reject_honest(world: World) -> None:
+    """Reject the second paid unit without a penalty, and return its price to the payer."""
+    net, fee, gross = world.on_settle.paid // 2, world.on_settle.fee // 2, unit_price(PRICE, WEIGHT)
+    *others, honest = world.record.units
+    world.change("record", units=[*others, replace(honest, status="rejected", reason="incorrect_computation")])
+    world.change("on_settle", units=1, paid=net, fee=fee, refund=BUDGET - gross)
+    world.change("posted", net=2 * net, fee=2 * fee, claimed={HONEST.address: net}, fee_collected=2 * fee)
+    world.moved = {PAYER.address: BUDGET - gross}
+
+
+def invent_start(world: World) -> None:
+    one, two, three = (cid_of_raw(name) for name in (b"state", b"restored", b"eager"))
+    world.change_unit(start_slot_state_cid=one, start_restored_payload_cid=two, start_eager_payload_cid=three, top_k=1)
+
+
+def move_signature(world: World) -> None:
+    """Show the result of another segment as that of the drawn one."""
+    [segment] = world.record.units[0].drawn_segments
+    world.replayed(VERIFIERS[0], segment=(segment + 1) % 4)
+    [moved] = world.record.units[0].replays
+    world.change_unit(replays=[replace(moved, segment=segment)])
+
+
 FORGED: list[tuple[str, Callable[[World], None]]] = [
+    # The seven that a check of money, windows and draws alone does not find.
+    ("wrong_model", lambda w: w.relink(2, model=w.record.checkpoints[0].model_cid)),
+    ("sampled_too_little", lambda w: w.sampled_at(200)),
+    ("only_tolerated", lambda w: w.change_unit(tolerated_segments=w.record.units[0].drawn_segments)),
+    ("wrong_start", invent_start),
+    ("rejected_without_reason", reject_honest),
+    ("unit_left_out", lambda w: w.leave_out_cheat()),
+    ("checkpoint_left_out", lambda w: w.leave_out_checkpoint()),
+    # More of their kinds.
+    ("unsigned_result", lambda w: w.replayed()),
+    ("unsigned_result", lambda w: w.replayed(*VERIFIERS, end_leaf=SEED, verdict="refuted")),
+    ("unsigned_result", lambda w: w.change_unit(tolerated_segments=w.record.units[0].drawn_segments)),
+    ("foreign_signature", move_signature),
+    ("foreign_signature", lambda w: w.change_unit(replays=w.record.units[2].replays)),
+    ("repeated_verifier", lambda w: w.replayed(VERIFIERS[0], VERIFIERS[0])),
+    ("interested_verifier", lambda w: w.replayed(HONEST)),
+    ("interested_verifier", lambda w: w.replayed(PAYER)),
+    ("unstaked_verifier", lambda w: w.staked.clear()),
+    ("wrong_verdict", lambda w: w.replayed(VERIFIERS[0], verdict="refuted")),
+    ("wrong_verdict", lambda w: w.replayed(VERIFIERS[0], end_leaf=SEED, verdict="tolerated")),
+    ("wrong_trace", lambda w: w.change_unit(leaves=[])),
+    ("wrong_replay", lambda w: w.change_unit(drawn_segments=[])),
+    ("unit_left_out", lambda w: w.change("record", slashes=[])),
+    ("unit_left_out", lambda w: w.leave_out_cheat(by_dispute=True)),
+    ("checkpoint_left_out", lambda w: w.change("record", checkpoints=w.record.checkpoints[:2])),
+    ("wrong_manifest", lambda w: w.relink(2, parent=w.record.checkpoints[0].cid)),
+    ("wrong_manifest", lambda w: w.relink(2, job_id=OTHER_JOB)),
+    ("wrong_manifest", lambda w: w.relink(2, aggregation=None)),
+    ("wrong_aggregation", lambda w: w.relink(2, aggregation=w.manifest(1).aggregation)),
+    ("wrong_start", lambda w: w.change_unit(start_eager_payload_cid=w.record.units[0].payload_cid)),
+    ("wrong_payload", lambda w: w.change_unit(top_k=top_k_levels(w.spec)[1])),
+    # Money, order, windows, draws and files.
     ("wrong_payment", lambda w: w.change_unit(status="rejected")),
     ("wrong_payment", lambda w: w.change("posted", claimed={CHEAT.address: 1})),
     ("wrong_batch", lambda w: setattr(w, "posted_root", SEED)),
@@ -282,7 +482,7 @@ FORGED: list[tuple[str, Callable[[World], None]]] = [
     ("wrong_batch", lambda w: w.change("other_part", paid=w.other_part.paid - 1)),
     ("wrong_batch", lambda w: w.change("posted", net=w.posted.net + 1)),
     ("wrong_batch", lambda w: w.change_unit(status="rejected")),
-    ("wrong_units", lambda w: w.change("on_settle", units=2)),
+    ("wrong_units", lambda w: w.change("on_settle", units=3)),
     ("wrong_fee", lambda w: w.change("posted", fee_collected=w.posted.fee + 1)),
     ("sampled_too_little", lambda w: w.change_unit(sampling_bps=199)),
     ("bad_record", lambda w: w.change_unit(sampling_bps=10_001)),
@@ -332,6 +532,27 @@ def test_every_falsification_is_found(code: str, forge: Callable[[World], None])
 
 def test_wrong_loss_is_found() -> None:
     assert "wrong_loss" in World().codes(lambda _spec, _model, _text: 4.2)
+
+
+@pytest.mark.parametrize(("count", "block", "is_enough"), [(64, 4, True), (63, 4, False), (64, 6, False)])
+def test_rate_follows_units_settled_before_window(count: int, block: int, is_enough: bool) -> None:
+    world = World()
+    world.sampled_at(200)
+    world.settle_before(count, block)
+    assert (world.codes() == set()) is is_enough
+    world.convictions.append(Penalty(HONEST.address, 2, world.record.slashes[0].evidence, block))  # history starts anew
+    assert world.codes() == {"sampled_too_little"}
+
+
+def test_round_is_joined_without_deleted_outer_state() -> None:
+    world: Any = World()
+    assert verify_round(world.job_id, 1, world, world).findings == []
+    del world.files[world.manifest(1).outer_state]
+    assert verify_round(world.job_id, 1, world, world).findings == []
+    world.relink(1, model=world.record.checkpoints[0].model_cid)
+    assert {finding.where for finding in verify_round(world.job_id, 0, world, world).findings} >= {"rounds[0].model"}
+    with pytest.raises(ZooError, match="no checkpoint on record"):
+        verify_round(world.job_id, 2, world, world)
 
 
 def test_presented_receipt_is_compared_key_by_key() -> None:
