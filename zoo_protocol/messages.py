@@ -135,7 +135,7 @@ class UnitCommitment:
 
 @dataclass(frozen=True, slots=True)
 class ReplayCommitment:
-    """A verifier's signed commitment to a segment's end, before the provider's claim is shown to it.
+    """A verifier's signed commitment to a segment's end, before it is shown the claim.
 
     ``startLeaf`` keeps the result of a canary, or of another attempt, from standing for this one. ``environmentClass``
     is the verifier's own.

@@ -31,7 +31,7 @@ class Histories:
         return self._chain.penalties()
 
     def check_rate(self, unit: UnitRecord, floor_bps: int, gross: int, block: int, where: str) -> None:
-        """Check a unit's rate against the history of its provider at ``block``, where its window was committed.
+        """Check a unit's rate against its provider's history at ``block``, that of its window.
 
         Args:
             floor_bps: the job's rate.

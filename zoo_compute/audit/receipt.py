@@ -265,7 +265,7 @@ class _RecordChecks:
         self._expect("wrong_dispute", where, ended, tx)
 
     def rounds(self) -> Rounds | None:
-        """Check the links of checkpoints; None if they do not lead from the first to the final model."""
+        """Check the links of checkpoints; None if they do not lead to the final model."""
         try:
             spec = TrainingSpec.from_dict(json.loads(self._fetch("spec_cid", self._record.spec_cid) or b"{}"))
         except ValueError as error:
@@ -304,7 +304,7 @@ class _RecordChecks:
         return self._fetch("dataset.validation", json.loads(manifest)["validation"]["cid"])
 
     def _fetch(self, where: str | None, content: str | None) -> bytes | None:
-        """Return a CID's bytes, verified by block; None, and a finding at ``where``, if not available."""
+        """Return a CID's verified bytes; None, and a finding at ``where``, if not available."""
         if content is None:
             self._expect("missing", where or "", "a CID" if where else None, None)
             return None

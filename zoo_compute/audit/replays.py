@@ -1,4 +1,4 @@
-"""Checks that verifiers signed the results of a job's samples, and that the chain has a reason for each rejection.
+"""Checks of the signed results on a job's samples, and of the reasons of rejections.
 
 The tolerance of a cross-class result cannot be recomputed from a record: it rests on the market's word.
 """
@@ -96,7 +96,7 @@ class ReplayChecks:
         return all(expected == found for _, expected, found in wrong)
 
     def left_out(self, gateway: GatewayClient) -> None:
-        """Check that each convicted unit of the job is in the record, and each of its operator's slashes."""
+        """Check that the record has each disputed or slashed unit of the job that the chain shows."""
         known = {slash.evidence for slash in self._record.slashes}
         leaves = {unit.leaf(self._record.job_id) for unit in self._record.units}
         for penalty in self._penalties:

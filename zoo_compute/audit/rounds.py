@@ -1,4 +1,4 @@
-"""Rounds of a job, recomputed: links of its checkpoints, starts of its units, and the joins of its payloads."""
+"""Rounds of a job, recomputed: links of checkpoints, starts of units, joins of payloads."""
 
 from collections.abc import Callable
 

@@ -122,7 +122,7 @@ def _check_posted(
 
 
 def units_of(gateway: GatewayClient, part: Settled) -> list[PaidUnit]:
-    """Return the units that the part's batch pays. Raises RecordError, or an error of ``UNAVAILABLE``."""
+    """Return the units that a part's batch pays. Raises RecordError, or one of ``UNAVAILABLE``."""
     batch_cid = JobRecord.from_bytes(fetch_record(gateway, part.record)).batch_cid
     if batch_cid is None:
         raise RecordError("batch_cid", "is missing, but the line pays units")

@@ -223,7 +223,7 @@ class ChainReader:
         )
 
     def was_attested(self, provider: str, block: int) -> bool:
-        """Return True if an attestation of the provider was recorded before ``block`` and valid then."""
+        """Return True if the provider had a valid attestation at ``block``."""
         events = self._events("Attestations", "Attested", provider=provider)
         ends = [event["args"]["expiresAt"] for event in events if event["blockNumber"] <= block]
         return bool(ends) and max(ends) > self._web3.eth.get_block(block)["timestamp"]
@@ -260,7 +260,7 @@ class ChainReader:
         }
 
     def disputed_unit(self, dispute_id: str) -> UnitCommitment | None:
-        """Return the unit of a dispute; None if there is no such dispute, or its opening call does not show it."""
+        """Return a dispute's unit; None without such a dispute, or if its call does not show it."""
         event = self._newest("Disputes", "DisputeOpened", disputeId=from_hex(dispute_id))
         if event is None:
             return None

@@ -56,14 +56,18 @@ def _loss(spec: bytes, model: bytes, validation: bytes) -> float:
 
 
 def check_receipt(client: Client, receipt: dict[str, Any], rounds: int | None = 1) -> None:
-    """Recompute a receipt, join its last ``rounds`` (None: all), and print every difference. Raises Mismatch."""
+    """Recompute a receipt and its last ``rounds`` (None: all), and print every difference.
+
+    Raises:
+        Mismatch: there are differences.
+    """
     with _sources(client) as (chain, gateway):
         recomputed = verify_job(receipt["job_id"], chain, gateway, _loss, rounds)
     _require_none(recomputed.findings + differences(receipt, recomputed.receipt))
 
 
 def check_round(client: Client, job_id: str, round_: int) -> None:
-    """Join a round again, and print every difference of the checkpoint after it. Raises Mismatch."""
+    """Join a round again, and print every difference. Raises Mismatch."""
     with _sources(client) as (chain, gateway):
         findings = verify_round(job_id, round_, chain, gateway).findings
     _require_none(findings)

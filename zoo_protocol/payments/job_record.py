@@ -246,7 +246,7 @@ class PaidUnits:
 
 @dataclass(frozen=True, slots=True)
 class PlacedPayload:
-    """Payload of an aggregation: its place, its unit, its CID, its weight, and its verdict's code."""
+    """Payload of an aggregation: place, unit, CID, weight, and code of the verdict."""
 
     place: Count
     round: Count
@@ -258,7 +258,7 @@ class PlacedPayload:
 
 @dataclass(frozen=True, slots=True)
 class AggregationRecord:
-    """Input of the aggregation that ended ``round``, started from ``checkpoint`` (CID), and its verdicts."""
+    """Input and verdicts of the aggregation after ``round``, from ``checkpoint`` (CID)."""
 
     job_id: Hash
     round: Count

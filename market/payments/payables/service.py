@@ -65,7 +65,7 @@ def add_to_batch(session: Session, unit_ids: Sequence[int], batch: int) -> None:
 
 
 def mark_settled(session: Session, job_id: str, batch: int, at: datetime) -> None:
-    """Record that a line of the batch is final on chain. Its units count as their providers' history."""
+    """Let the units of a batch's final line count as their providers' history."""
     mine = Unit.job_id == job_id, Unit.settlement_id == batch
     session.execute(update(Unit).where(*mine).values(settled_at=at))
 

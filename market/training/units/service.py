@@ -40,7 +40,7 @@ def job_units(session: Session, job_id: str) -> list[UnitSummary]:
 
 
 def clean_units_of(session: Session, unit: UnitSummary, since: datetime | None = None) -> int:
-    """Return the number of the provider's units, settled on chain, that are comparable to this one.
+    """Return the number of the provider's settled units that are comparable to this one.
 
     See :data:`zoo_protocol.verification.rules.COMPARABLE_SHARE`. ``since`` limits it to later decisions.
     """

@@ -139,7 +139,7 @@ def lock_replays(session: Session, sample_id: int) -> list[Replay]:
 
 
 def results_on_unit(session: Session, unit_id: int) -> list[tuple[int, Replay]]:
-    """Return (segment, replay) of the unit's signed and opened results, without those of canaries."""
+    """Return (segment, replay) of the unit's opened results, without those of canaries."""
     opened = Replay.salt.is_not(None), Replay.end_leaf.is_not(None)
     sample = select(Sample.segment, Replay).join(Replay, Replay.sample_id == Sample.id).where(Sample.unit_id == unit_id)
     passed = Comparison.unit_id == unit_id, Comparison.status == ComparisonStatus.PASSED

@@ -15,7 +15,7 @@ def is_revealed(session: Session, cid: str) -> bool:
 
 
 def signed_replays(session: Session, unit_id: int, leaves: Sequence[str], unit_class: str) -> list[ReplayRecord]:
-    """Return the opened results on a decided unit's segments. A cross-class one counts only if it passed."""
+    """Return the opened results on a unit's segments; cross-class ones only if they passed."""
     found = []
     for segment, replay in repository.results_on_unit(session, unit_id):
         claimed = replay.end_leaf == leaves[segment + 1]
