@@ -29,9 +29,9 @@ class Rounds:
     def links(self) -> bool:
         """Check that manifests and aggregation records lead from the first to the final model."""
         listed = [checkpoint.round for checkpoint in self._record.checkpoints]
-        rounds = self._spec.training.rounds if self._record.outcome == "completed" else max(listed, default=0)
-        self._expect("checkpoint_left_out", "checkpoints", list(range(rounds + 1)), listed)
-        if listed != list(range(rounds + 1)):
+        count = self._spec.training.rounds + 1 if self._record.outcome == "completed" else len(listed)
+        self._expect("checkpoint_left_out", "checkpoints", list(range(count)), listed)
+        if listed != list(range(count)):
             return False
         parent: str | None = None
         for checkpoint in self._record.checkpoints:
@@ -100,35 +100,42 @@ class Rounds:
 
     def join(self, round_: int) -> None:
         """Join one round again and compare the checkpoint after it."""
-        if round_ == 0:
-            first = self._spec.start_model or cid_of_file(initial_checkpoint(self._spec))
-            self._expect("wrong_model", "checkpoints[0].model", first, self._manifests[0].model)
         try:
+            if round_ == 0:
+                self._first_model()
             state = self._outer_state(round_)
             self._state = None if state is None else self._compare(round_, state)
         except ValueError as error:
             self._expect("wrong_aggregation", f"rounds[{round_}]", "payloads that can be joined", str(error))
             self._state = None
 
+    def _first_model(self) -> None:
+        start = self._spec.start_model
+        content = initial_checkpoint(self._spec) if start is None else self._fetch("spec.start_model", start)
+        if content is not None:
+            first = cid_of_file(save_state(load_state(self._spec, content)))
+            self._expect("wrong_model", "checkpoints[0].model", first, self._manifests[0].model)
+
     def _outer_state(self, round_: int) -> OuterState | None:
         """Return the state before a round; None after a finding."""
         # The market deletes these files some time after a job, and all earlier joins give the state too.
         known = round_
-        while known > 0:
-            if self._state is not None and self._state[0] == known:
-                return self._state[1] if known == round_ else self._joined_until(known, round_)
-            content = self._fetch(None, self._manifests[known].outer_state)
-            if content is not None:
-                self._state = known, load_outer_state(self._spec, content)
-                continue
+        while known > 0 and not self._has_state(known):
             known -= 1
-        self._state = 0, initial_outer_state(self._spec)
-        return self._state[1] if round_ == 0 else self._joined_until(0, round_)
-
-    def _joined_until(self, known: int, round_: int) -> OuterState | None:
+        if known == 0:
+            self._state = 0, initial_outer_state(self._spec)
         for earlier in range(known, round_):
-            self.join(earlier)
+            if self._state is not None:
+                self.join(earlier)
         return None if self._state is None else self._state[1]
+
+    def _has_state(self, round_: int) -> bool:
+        if self._state is None or self._state[0] != round_:
+            content = self._fetch(None, self._manifests[round_].outer_state)
+            if content is None:
+                return False
+            self._state = round_, load_outer_state(self._spec, content)
+        return True
 
     def _compare(self, round_: int, state: OuterState) -> tuple[int, OuterState] | None:
         where, listed, made = f"rounds[{round_}]", self._aggregations[round_].payloads, self._manifests[round_ + 1]

@@ -1,4 +1,4 @@
-"""A settled job with real payloads and models, on a chain and a gateway that can answer falsely."""
+"""A settled job with real payloads and models, on a chain and gateway that can lie."""
 
 from dataclasses import replace
 from typing import Any
