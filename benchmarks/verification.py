@@ -23,10 +23,11 @@ from benchmarks.detection import bounds, consistency, hardware_check, replays
 from benchmarks.detection.bounds import Comparison
 from benchmarks.incentives import lazy_verifiers, profits
 from benchmarks.report import Row, progress, row, run, wilson
-from market.domain.verification.sampling import Verdict, can_verify, verdict
+from market.domain.verification.sampling import can_verify
 from market.domain.verification.tolerance import CAP, tolerance
 from training_gym.runtime.profile import CPU
 from zoo_compute.devnet.binaries import find_anvil
+from zoo_protocol.verification.rules import Verdict, verdict
 from zoo_protocol.verification.sampling import detection_probability, draw_segments
 
 RATES = range(1, 26)  # percent

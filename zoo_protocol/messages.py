@@ -43,6 +43,10 @@ HEARTBEAT_TYPE = _members("address provider, bytes32 challenge")
 UNIT_COMMITMENT_TYPE = _members(
     "bytes32 jobId, uint32 round, uint32 slot, address provider, bytes32 traceRoot, bytes32 payloadHash"
 )
+REPLAY_COMMITMENT_TYPE = _members(
+    "bytes32 jobId, uint32 round, uint32 slot, uint32 segment, bytes32 startLeaf, bytes32 environmentClass, "
+    "bytes32 resultHash"
+)
 ACKNOWLEDGEMENT_TYPE = _members("bytes32 unitId, uint40 includeBy")
 VERDICT_TYPE = _members("bytes32 disputeId, uint32 draw, bool providerCorrect")
 OBJECTION_TYPE = _members("bytes32 disputeId, uint32 draw")
@@ -130,6 +134,23 @@ class UnitCommitment:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplayCommitment:
+    """A verifier's signed commitment to a segment's end, before it is shown the claim.
+
+    ``startLeaf`` keeps the result of a canary, or of another attempt, from standing for this one. ``environmentClass``
+    is the verifier's own.
+    """
+
+    jobId: str
+    round: int
+    slot: int
+    segment: int
+    startLeaf: str
+    environmentClass: str
+    resultHash: str
+
+
+@dataclass(frozen=True, slots=True)
 class Acknowledgement:
     """Operator's receipt: leaf ``unitId`` enters a window committed by ``includeBy``.
 
@@ -162,12 +183,13 @@ _TYPES: Mapping[type, tuple[str, list[dict[str, str]]]] = {
     Ask: ("Ask", ASK_TYPE),
     Heartbeat: ("Heartbeat", HEARTBEAT_TYPE),
     UnitCommitment: ("UnitCommitment", UNIT_COMMITMENT_TYPE),
+    ReplayCommitment: ("ReplayCommitment", REPLAY_COMMITMENT_TYPE),
     Acknowledgement: ("Acknowledgement", ACKNOWLEDGEMENT_TYPE),
     Verdict: ("Verdict", VERDICT_TYPE),
     Objection: ("Objection", OBJECTION_TYPE),
 }
 
-Message = JobOrder | Ask | Heartbeat | UnitCommitment | Acknowledgement | Verdict | Objection
+Message = JobOrder | Ask | Heartbeat | UnitCommitment | ReplayCommitment | Acknowledgement | Verdict | Objection
 
 
 def finding_of(dispute_id: str, draw: int, provider_correct: bool, reason: str) -> Verdict | Objection:

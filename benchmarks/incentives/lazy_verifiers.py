@@ -30,8 +30,9 @@ from benchmarks.incentives.strategies import HIGHEST_PRICES, SEGMENTS, USUAL, Ou
 from benchmarks.report import Row, progress, row
 from market.domain.network import BPS
 from market.domain.verification.canaries import agreed_digest, answer, is_claim_confirmed, is_due
-from market.domain.verification.sampling import Verdict, VerifierSanction, outvoted, sanction_for, verdict
+from market.domain.verification.sampling import VerifierSanction, outvoted, sanction_for
 from market.settings import Settings
+from zoo_protocol.verification.rules import Verdict, verdict
 from zoo_protocol.verification.sampling import draw
 
 VERIFIERS = 5

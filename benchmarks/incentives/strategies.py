@@ -29,15 +29,8 @@ from benchmarks.report import Z99
 from market.domain.money import max_deterred_unit_price, max_disputable_unit_price
 from market.domain.network import BPS, MAINNET, ZEN, Tier
 from market.domain.verification.late_states import REFUSED_DATA, WITHHELD_DATA
-from market.domain.verification.sampling import (
-    STAKE_COVER,
-    Verdict,
-    VerifierSanction,
-    outvoted,
-    sampling_rate_bps,
-    sanction_for,
-    verdict,
-)
+from market.domain.verification.sampling import STAKE_COVER, VerifierSanction, outvoted, sanction_for
+from zoo_protocol.verification.rules import Verdict, sampling_rate_bps, verdict
 from zoo_protocol.verification.sampling import draw, draw_segments
 
 SEGMENTS = 4

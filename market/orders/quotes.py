@@ -6,12 +6,12 @@ from typing import Any
 
 from market.domain.money import format_zen, unit_price
 from market.domain.network import NetworkParameters
-from market.domain.verification.sampling import sampling_rate_bps
 from market.jobs.pricing import highest_price
 from market.orders.quote_advice import Advice, advice_on, expected_throughput, rate_schedule
 from market.orders.schemas import JobSpec, Quote
 from market.orders.terms import PayerState, Terms, order_document
 from training_gym.spec.config import settings_by_size
+from zoo_protocol.verification.rules import sampling_rate_bps
 from zoo_protocol.verification.sampling import detection_at_rate
 
 PERMIT_MARGIN = timedelta(hours=1)

@@ -62,6 +62,7 @@ sa.Table(
     sa.Column("committed_at", TIME),
     sa.Column("uploaded_at", TIME),
     sa.Column("decided_at", TIME),
+    sa.Column("settled_at", TIME),
     created_at(),
     sa.Column(
         "settlement_id",

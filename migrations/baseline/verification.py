@@ -145,6 +145,7 @@ sa.Table(
     sa.Column("status", sa.String(16), nullable=False),
     sa.Column("reason", sa.String(64)),
     sa.Column("result_hash", sa.String(66)),
+    sa.Column("signature", sa.String(132)),
     sa.Column("end_leaf", sa.String(66)),
     sa.Column("salt", sa.String(66)),
     created_at(),

@@ -6,7 +6,8 @@ from math import log
 from hypothesis import given
 from hypothesis import strategies as st
 
-from market.domain.verification.sampling import Verdict, outvoted, sampling_rate_bps, verdict
+from market.domain.verification.sampling import outvoted
+from zoo_protocol.verification.rules import Verdict, sampling_rate_bps, verdict
 from zoo_protocol.verification.sampling import draw, draw_weighted
 
 CLAIM = "claim"

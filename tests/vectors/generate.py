@@ -80,6 +80,9 @@ def message_vectors() -> dict[str, Any]:
         "verifyingContract": DOMAIN.contract,
         "orders": [_signed(order) for order in orders()],
         "commitments": [_signed(unit) for unit in commitments(2)],
+        "replays": [
+            _signed(messages.ReplayCommitment(_hash("job"), 3, 1, 2, *map(_hash, ("start", "class", "result"))))
+        ],
     }
 
 

@@ -5,6 +5,9 @@ The settlement event names the job record by its digest. The checks of the recor
 - signatures of order and commitments;
 - each paid unit started from its round's checkpoint, in a window whose root was on chain before its seed;
 - the replayed segments are those that the seed selects;
+- verifiers signed the results that pass these segments, and each rejection has a reason on chain;
+- the sampling rates follow from the providers' settled units;
+- checkpoints and starts are linked from the first to the final model, and the last rounds are joined again;
 - every CID resolves to bytes with that hash;
 - the amounts add up to the wei.
 """
@@ -15,8 +18,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from training_gym.spec.config import TrainingSpec
 from zoo_compute.audit.finding import Finding
-from zoo_compute.audit.settlements import Verification, check_batches, fetch_record
+from zoo_compute.audit.history import Histories
+from zoo_compute.audit.replays import ReplayChecks
+from zoo_compute.audit.rounds import Rounds
+from zoo_compute.audit.settlements import Verification, check_batches, fetch_record, read_record
+from zoo_compute.base.errors import ZooError
 from zoo_compute.chain.settlements import ChainDisagrees, ChainReader
 from zoo_compute.content.gateway import UNAVAILABLE, GatewayClient
 from zoo_protocol import merkle
@@ -44,7 +52,11 @@ LossFunction = Callable[[bytes, bytes, bytes], float]
 
 
 def verify_job(
-    job_id: str, chain: ChainReader, gateway: GatewayClient, loss: LossFunction | None = None
+    job_id: str,
+    chain: ChainReader,
+    gateway: GatewayClient,
+    loss: LossFunction | None = None,
+    rounds: int | None = 1,
 ) -> Verification:
     """Recompute the receipt of a settled job.
 
@@ -53,6 +65,7 @@ def verify_job(
         chain: reader on a node that the caller trusts.
         gateway: any IPFS gateways; each block is verified against its CID.
         loss: recomputes validation losses; None takes them from the record.
+        rounds: number of last rounds to join again; None: all.
 
     Returns:
         The receipt and the findings. A job without opening or settlement on chain has a finding and no receipt.
@@ -78,11 +91,36 @@ def verify_job(
     checks.money(opened, settlement)
     check_batches(result, chain, gateway, record, settlement)
     checks.windows()
+    joins = checks.rounds()
+    replays = ReplayChecks(result.expect, chain, record, opened, settlement)
     for unit in record.units:
-        checks.unit(order, unit)
+        replays.unit(unit, f"units[{unit.round}/{unit.slot}]")
+        checks.unit(order, unit, joins)
+    replays.left_out(gateway)
     slashes = checks.slashes()
-    checks.checkpoints(loss)
+    checks.losses(loss)
+    if joins is not None:
+        joins.joins(rounds)
     result.receipt = build_receipt(record, opened, settlement, slashes, chain.treasury_balance())
+    return result
+
+
+def verify_round(job_id: str, round_: int, chain: ChainReader, gateway: GatewayClient) -> Verification:
+    """Join one round of a job again, from the newest record on chain.
+
+    Raises:
+        ZooError: ``round-unknown``. Mismatch: the record is malformed, or of another job.
+        BlockNotFound, ContentError, GatewayUnavailable: the record is not available.
+    """
+    result, settlement = Verification(), chain.settled(job_id)
+    record = read_record(gateway, settlement.parts[-1].record, job_id) if settlement.parts else None
+    if record is None or not 0 <= round_ < len(record.checkpoints) - 1:
+        remedy = "Rounds count from 0; choose one before the job's newest settlement."
+        raise ZooError("round-unknown", f"round {round_} of job {job_id} has no checkpoint on record", remedy=remedy)
+    checks = _RecordChecks(result, chain, gateway, record)
+    checks.order(chain.opened(job_id))
+    if (joins := checks.rounds()) is not None:
+        joins.join(round_)
     return result
 
 
@@ -101,6 +139,7 @@ class _RecordChecks:
 
     def __init__(self, result: Verification, chain: ChainReader, gateway: GatewayClient, record: JobRecord) -> None:
         self._expect, self._chain, self._gateway, self._record = result.expect, chain, gateway, record
+        self._histories = Histories(result.expect, chain, gateway)
 
     def order(self, opened: Opened) -> JobOrder:
         order = order_of(self._record.order)
@@ -140,7 +179,7 @@ class _RecordChecks:
             root = to_hex(merkle.root(leaves)) if leaves else None
             self._expect("wrong_window", f"{where}.leaves", window.root, root)
 
-    def unit(self, order: JobOrder, unit: UnitRecord) -> None:
+    def unit(self, order: JobOrder, unit: UnitRecord, joins: Rounds | None) -> None:
         where = f"units[{unit.round}/{unit.slot}]"
         if unit.status != "verified":
             return
@@ -158,6 +197,8 @@ class _RecordChecks:
         if payload is not None:
             bound = to_hex(payload_hash(sha256(payload), unit.provider, from_hex(unit.salt)))
             self._expect("wrong_payload", where, unit.payload_hash, bound)
+        if joins is not None and unit.start_checkpoint_cid in starts:
+            joins.start(unit, payload, where)
 
     def _check_signature(
         self, where: str, expected: str, recovered: _Recover, message: Message, signature: str
@@ -179,14 +220,16 @@ class _RecordChecks:
         found = leaves[unit.window_index] if 0 <= unit.window_index < len(leaves) else None
         self._expect("not_in_window", where, unit.leaf(self._record.job_id), found)
         try:
-            seed = self._chain.window(unit.window).seed
+            window = self._chain.window(unit.window)
         except ChainDisagrees as error:
             self._expect(error.code, where, "one event", str(error))
             return
-        if seed is None:
+        if (seed := window.seed) is None:
             self._expect("paid_unverified", where, "a latched seed", None)
             return
         self._expect("sampled_too_little", where, True, unit.sampling_bps >= order.samplingBps)
+        gross = unit_price(int(self._record.clearing_price_wei_per_gpu_hour), order.unitWeight)
+        self._histories.check_rate(unit, order.samplingBps, gross, window.block, where)
         drawn = draw_segments(from_hex(seed), from_hex(unit.trace_root), order.segments, unit.sampling_bps)
         self._expect("wrong_draw", where, drawn, unit.drawn_segments)
         self._expect("wrong_tolerated", where, True, set(unit.tolerated_segments) <= set(unit.drawn_segments))
@@ -221,7 +264,17 @@ class _RecordChecks:
         self._expect("wrong_dispute", where, True, unit_key in own)
         self._expect("wrong_dispute", where, ended, tx)
 
-    def checkpoints(self, loss: LossFunction | None) -> None:
+    def rounds(self) -> Rounds | None:
+        """Check the links of checkpoints; None if they do not lead to the final model."""
+        try:
+            spec = TrainingSpec.from_dict(json.loads(self._fetch("spec_cid", self._record.spec_cid) or b"{}"))
+        except ValueError as error:
+            self._expect("wrong_spec", "spec_cid", "a specification", str(error))
+            return None
+        joins = Rounds(self._expect, self._fetch, self._record, spec)
+        return joins if joins.links() else None
+
+    def losses(self, loss: LossFunction | None) -> None:
         record = self._record
         spec = self._fetch("spec_cid", record.spec_cid)
         validation = None if spec is None else self._validation_split(spec)
@@ -229,13 +282,9 @@ class _RecordChecks:
         last = len(record.checkpoints) - 1
         for index, checkpoint in enumerate(record.checkpoints):
             where = f"checkpoints[{checkpoint.round}]"
-            manifest = self._fetch(f"{where}.cid", checkpoint.cid)
             model = self._fetch(f"{where}.model_cid", checkpoint.model_cid)
-            if manifest is None or model is None or spec is None:
+            if model is None or spec is None:
                 continue
-            document = json.loads(manifest)
-            self._expect("wrong_manifest", where, checkpoint.model_cid, document.get("model"))
-            self._expect("wrong_manifest", where, checkpoint.round, document.get("round"))
             stated = checkpoint.validation_loss
             if stated is None and checkpoint.round in (0, rounds):  # other losses can be unknown at settlement
                 self._expect("wrong_loss", where, "a validation loss", None)
@@ -254,15 +303,16 @@ class _RecordChecks:
             return None
         return self._fetch("dataset.validation", json.loads(manifest)["validation"]["cid"])
 
-    def _fetch(self, where: str, content: str | None) -> bytes | None:
-        """Return a CID's bytes, verified by block; None and a finding if not available."""
+    def _fetch(self, where: str | None, content: str | None) -> bytes | None:
+        """Return a CID's verified bytes; None, and a finding at ``where``, if not available."""
         if content is None:
-            self._expect("missing", where, "a CID", None)
+            self._expect("missing", where or "", "a CID" if where else None, None)
             return None
         try:
             return self._gateway.fetch(content, max_bytes=MAX_BLOB_BYTES)
         except Exception as error:  # whatever a gateway or a damaged block throws is a finding, not our failure
-            self._expect("unresolvable", where, content, f"{type(error).__name__}: {error}")
+            if where is not None:
+                self._expect("unresolvable", where, content, f"{type(error).__name__}: {error}")
             return None
 
 

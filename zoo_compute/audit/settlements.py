@@ -1,7 +1,7 @@
 """Payments of a job, recomputed: each batch's root from on-chain lines and units."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,9 @@ from zoo_protocol.hashing import from_hex
 from zoo_protocol.payments.job_record import MAX_RECORD_BYTES, JobRecord, PaidUnit, PaidUnits, RecordError, UnitRecord
 from zoo_protocol.payments.receipt import JobSettlement, Settled, net_unit_price
 from zoo_protocol.payments.settlement_batch import Batch, JobLine, build_batch
+
+Expect = Callable[[str, str, object, object], None]
+"""Records a finding (code, where, expected, found) unless the last two are equal."""
 
 
 @dataclass(slots=True)
@@ -94,7 +97,7 @@ def _check_part(result: Verification, chain: ChainReader, gateway: GatewayClient
     result.expect("wrong_transfers", "settlement", dict(refunds), dict(chain.transfers(part)))
     if part.batch == 0:
         return []
-    units = _units(gateway, part)
+    units = units_of(gateway, part)
     pay = {
         job_id: net_unit_price(line.price, orders[job_id].unit_weight, orders[job_id].fee_bps)
         for job_id, line in together
@@ -118,7 +121,8 @@ def _check_posted(
         result.expect("wrong_payment", f"Claimed[{provider}]", due, amount)
 
 
-def _units(gateway: GatewayClient, part: Settled) -> list[PaidUnit]:
+def units_of(gateway: GatewayClient, part: Settled) -> list[PaidUnit]:
+    """Return the units that a part's batch pays. Raises RecordError, or one of ``UNAVAILABLE``."""
     batch_cid = JobRecord.from_bytes(fetch_record(gateway, part.record)).batch_cid
     if batch_cid is None:
         raise RecordError("batch_cid", "is missing, but the line pays units")

@@ -14,9 +14,17 @@ from web3.types import EventData, TxReceipt
 from zoo_compute.chain import log_search
 from zoo_protocol.contracts import artifact
 from zoo_protocol.hashing import from_hex, to_hex
+from zoo_protocol.messages import UnitCommitment
+from zoo_protocol.payments.job_record import leaf_of
 from zoo_protocol.payments.receipt import JobSettlement, Opened, Settled, Slashed
 
 _PROVIDER_LOST = 5  # IDisputes.Status
+UNPAID_OUTCOMES = frozenset({_PROVIDER_LOST, 7})
+"""Outcomes of disputes after which a unit is not paid: upheld and inconclusive."""
+ACQUITTED = 6
+"""Outcome of a dispute whose committee found the provider correct."""
+FALSE_WORK = frozenset({2, 4, 7})
+"""Offences of units: wrong, withheld and refused (rows of ProviderStaking's table)."""
 
 DISPUTE_EVENTS = (
     "DisputeOpened",
@@ -63,6 +71,17 @@ class WindowOnChain:
     root: str
     leaf_count: int
     seed: str | None
+    block: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Penalty:
+    """Event Slashed of a provider, by the row of its offence."""
+
+    provider: str
+    offence: int
+    evidence: str
+    block: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +195,7 @@ class ChainReader:
         event = self._only("WorkWindows", "WindowCommitted", "no_window", id=window_id)
         latched = self._events("WorkWindows", "SeedLatched", id=window_id)
         seed = to_hex(latched[0]["args"]["seed"]) if latched else None
-        return WindowOnChain(to_hex(event["args"]["root"]), event["args"]["leafCount"], seed)
+        return WindowOnChain(to_hex(event["args"]["root"]), event["args"]["leafCount"], seed, event["blockNumber"])
 
     def slash(self, evidence: str, offence: str) -> Slashed:
         """Return the penalty on this evidence; ``offence`` is its name in the table.
@@ -203,8 +222,60 @@ class ChainReader:
             counts=bool(self._contracts["Attestations"].functions.isAttested(provider).call()),
         )
 
+    def was_attested(self, provider: str, block: int) -> bool:
+        """Return True if the provider had a valid attestation at ``block``."""
+        events = self._events("Attestations", "Attested", provider=provider)
+        ends = [event["args"]["expiresAt"] for event in events if event["blockNumber"] <= block]
+        return bool(ends) and max(ends) > self._web3.eth.get_block(block)["timestamp"]
+
     def slashed(self) -> set[str]:
-        return {event["args"]["provider"] for event in self._events("ProviderStaking", "Slashed")}
+        return {penalty.provider for penalty in self.penalties()}
+
+    def penalties(self) -> list[Penalty]:
+        """Return all penalties in chain order."""
+        return [
+            Penalty(args["provider"], args["offence"], to_hex(args["evidence"]), event["blockNumber"])
+            for event in self._events("ProviderStaking", "Slashed")
+            for args in [event["args"]]
+        ]
+
+    def lines(self) -> list[tuple[int, str, Settled]]:
+        """Return (block, job, line) of all settlements, vetoed ones too, newest first."""
+        found = self._events("JobEscrow", "JobSettled")
+        plain = [(e["blockNumber"], log_search.plain(e["args"]), to_hex(e["transactionHash"])) for e in found]
+        return [(block, args["jobId"], Settled.from_event(args, tx)) for block, args, tx in reversed(plain)]
+
+    def staked_since(self, verifier: str) -> int | None:
+        """Return the block of an account's first stake; None if it never staked."""
+        staked = self._events("ProviderStaking", "Staked", provider=verifier)
+        return int(staked[0]["blockNumber"]) if staked else None
+
+    def block_of(self, tx: str) -> int:
+        return int(self._receipt(tx)["blockNumber"])
+
+    def dispute_outcomes(self, unit_key: str) -> set[int]:
+        """Return the outcomes (IDisputes.Status) of the ended disputes of a unit."""
+        return {
+            event["args"]["outcome"] for event in self._events("Disputes", "DisputeEnded", unitId=from_hex(unit_key))
+        }
+
+    def disputed_unit(self, dispute_id: str) -> UnitCommitment | None:
+        """Return a dispute's unit; None without such a dispute, or if its call does not show it."""
+        event = self._newest("Disputes", "DisputeOpened", disputeId=from_hex(dispute_id))
+        if event is None:
+            return None
+        calls = [self._web3.eth.get_transaction(event["transactionHash"])["input"]]
+        for call in calls:
+            try:
+                function, arguments = self._contracts["Disputes"].decode_function_input(call)
+            except ValueError:  # opened by another contract
+                return None
+            calls += arguments["data"] if function.fn_name == "multicall" else []
+            if function.fn_name == "open":
+                unit = UnitCommitment(**log_search.plain(arguments["unit"]))
+                if to_hex(leaf_of(unit)) == to_hex(event["args"]["unitId"]):
+                    return unit
+        return None
 
     def stake_of(self, provider: str) -> int:
         """Return the stake of a provider or verifier without its unbonding ZEN, wei."""

@@ -225,6 +225,9 @@ def efficiency(job_id: JobId = None, api_url: ApiUrl = None, as_json: JsonFlag =
 def receipt(
     job_id: JobId = None,
     verify: Annotated[bool, typer.Option("--verify", help="Recompute it from chain and storage.")] = False,
+    rounds: Annotated[
+        int, typer.Option(min=-1, help="Join the payloads of this many last rounds again with --verify; -1: all.")
+    ] = 1,
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -235,7 +238,7 @@ def receipt(
         found = client.find_job(job_id).receipt()
         print_result(found, print_receipt, as_json=as_json)
         if verify:
-            check_receipt(client, found)
+            check_receipt(client, found, None if rounds < 0 else rounds)
             print_note("verified: the receipt agrees with chain and storage")
 
 

@@ -95,6 +95,24 @@ def replay_unit(client: "Client", place: "Place", runs_as: "ExecutionProfile", *
             raise ZooError(f"executor-{error.code.replace('_', '-')}", str(error)) from error
 
 
+@app.command("round")
+def round_(
+    round_id: Annotated[str, typer.Argument(help="JOB:ROUND, such as 0x12…:3.", metavar="ID")],
+    api_url: ApiUrl = None,
+) -> None:
+    """Join a settled round's payloads again, and compare the checkpoint after it.
+
+    Exit code 6: the checkpoint or its links differ.
+    """
+    from zoo_compute.audit.unit_record import Place
+    from zoo_compute.terminal.receipts import check_round
+
+    place = Place.parse(f"{round_id}:0")
+    with open_client(api_url) as client:
+        check_round(client, place.resolve(client).job_id, place.round)
+    print_note(f"verified: the payloads of round {place.round} give the checkpoint after it")
+
+
 @app.command()
 def attestation(
     address: Annotated[str, typer.Argument(help="Wallet of the provider.")],

@@ -1,10 +1,13 @@
 """Output of receipts, and their verification against chain and storage."""
 
 import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from zoo_compute.audit.evidence import evidence_errors
-from zoo_compute.audit.receipt import differences, verify_job
+from zoo_compute.audit.finding import Finding
+from zoo_compute.audit.receipt import differences, verify_job, verify_round
 from zoo_compute.base.amounts import short_zen
 from zoo_compute.base.errors import Mismatch
 from zoo_compute.chain.settlements import ChainReader
@@ -52,17 +55,32 @@ def _loss(spec: bytes, model: bytes, validation: bytes) -> float:
     return validation_loss(known, load_state(known, model), tokens_of(validation, known, "validation"))
 
 
-def check_receipt(client: Client, receipt: dict[str, Any]) -> None:
-    """Recompute a receipt from chain and storage, and print every difference.
+def check_receipt(client: Client, receipt: dict[str, Any], rounds: int | None = 1) -> None:
+    """Recompute a receipt and its last ``rounds`` (None: all), and print every difference.
 
     Raises:
         Mismatch: there are differences.
     """
+    with _sources(client) as (chain, gateway):
+        recomputed = verify_job(receipt["job_id"], chain, gateway, _loss, rounds)
+    _require_none(recomputed.findings + differences(receipt, recomputed.receipt))
+
+
+def check_round(client: Client, job_id: str, round_: int) -> None:
+    """Join a round again, and print every difference. Raises Mismatch."""
+    with _sources(client) as (chain, gateway):
+        findings = verify_round(job_id, round_, chain, gateway).findings
+    _require_none(findings)
+
+
+@contextmanager
+def _sources(client: Client) -> Iterator[tuple[ChainReader, GatewayClient]]:
     network = client.network()
     with evidence_errors(), GatewayClient(network.gateways) as gateway:
-        chain = ChainReader(network.rpc_url, network.contracts, network.start_block)
-        recomputed = verify_job(receipt["job_id"], chain, gateway, _loss)
-    findings = recomputed.findings + differences(receipt, recomputed.receipt)
+        yield ChainReader(network.rpc_url, network.contracts, network.start_block), gateway
+
+
+def _require_none(findings: Sequence[Finding]) -> None:
     for finding in findings:
         print_note(f"differs: {finding.where}: expected {finding.expected}, found {finding.found}  [{finding.code}]")
     if findings:

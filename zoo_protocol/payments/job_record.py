@@ -8,7 +8,7 @@ record, the chain and a gateway anyone can recompute the settlement (:mod:`zoo_c
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple, dataclass, field
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from eth_abi.abi import encode as abi_encode
@@ -16,10 +16,11 @@ from eth_abi.exceptions import EncodingError
 
 from zoo_protocol import merkle
 from zoo_protocol.hashing import canonical_json, from_hex, keccak, to_hex
-from zoo_protocol.messages import JobOrder, UnitCommitment, struct_hash
+from zoo_protocol.messages import JobOrder, ReplayCommitment, UnitCommitment, struct_hash
 
-KIND = "zoo-job-record/5"
+KIND = "zoo-job-record/6"
 BATCH_KIND = "zoo-settlement-batch/1"
+AGGREGATION_KIND = "zoo-aggregation/1"
 VERIFIED = "verified"
 INPUT_FILES = ("checkpoint_cid", "slot_state_cid", "restored_payload_cid", "eager_payload_cid")
 """Files that a unit starts from, as leases name them; a :class:`UnitRecord` has the prefix ``start_``."""
@@ -45,6 +46,28 @@ class RecordError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
+class ReplayRecord:
+    """A verifier's opened result on a sampled segment, with its signed commitment.
+
+    ``verdict`` is bit_equal, refuted or tolerated; the last is of another environment class.
+    """
+
+    segment: Count
+    verifier: Address
+    environment_class: Hash
+    signature: str
+    end_leaf: Hash
+    inner_digest: Hash | None
+    salt: Hash
+    verdict: str
+
+    def commitment(self, job_id: str, round_: int, slot: int, start_leaf: str) -> ReplayCommitment:
+        """Return the message that ``signature`` must sign, for a replay from ``start_leaf``."""
+        opened = result_hash(self.end_leaf, self.inner_digest, self.verifier, self.salt)
+        return ReplayCommitment(job_id, round_, slot, self.segment, start_leaf, self.environment_class, opened)
+
+
+@dataclass(frozen=True, slots=True)
 class UnitRecord:
     """One unit: its provider, its commitment and its outcome.
 
@@ -59,6 +82,7 @@ class UnitRecord:
     - ``sampling_bps`` is the sampling rate of its segments, None if it was not delivered.
     - ``tolerated_segments`` are the sampled segments that passed only a cross-class check, which is weaker than equal
       bits.
+    - ``leaves`` is the trace of a sampled unit, and ``replays`` are the results on its segments.
     """
 
     round: Count
@@ -82,6 +106,8 @@ class UnitRecord:
     sampling_bps: Share | None
     drawn_segments: list[int]
     tolerated_segments: list[int]
+    leaves: list[Hash] = field(default_factory=list)
+    replays: list[ReplayRecord] = field(default_factory=list)
 
     def commitment(self, job_id: str) -> UnitCommitment | None:
         """Return the provider's commitment to this unit of a job; None if it has none."""
@@ -218,6 +244,38 @@ class PaidUnits:
         return _parse(cls, BATCH_KIND, data)
 
 
+@dataclass(frozen=True, slots=True)
+class PlacedPayload:
+    """Payload of an aggregation: place, unit, CID, weight, and code of the verdict."""
+
+    place: Count
+    round: Count
+    slot: Count
+    payload: str
+    weight: Count
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class AggregationRecord:
+    """Input and verdicts of the aggregation after ``round``, from ``checkpoint`` (CID)."""
+
+    job_id: Hash
+    round: Count
+    checkpoint: str
+    weight_one: Count
+    payloads: list[PlacedPayload]
+
+    def to_bytes(self) -> bytes:
+        """Return the canonical JSON."""
+        return canonical_json({"kind": AGGREGATION_KIND, **asdict(self)})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "AggregationRecord":
+        """Parse and check the shape. Raises RecordError."""
+        return _parse(cls, AGGREGATION_KIND, data)
+
+
 def order_of(fields: Mapping[str, str]) -> JobOrder:
     """Return the order in a record (decimal strings). Raises RecordError: it is invalid."""
     try:
@@ -246,6 +304,12 @@ def unit_leaf(job_id: str, round_: int, slot: int, provider: str, trace_root: st
 def leaf_of(commitment: UnitCommitment) -> bytes:
     """Return a commitment's leaf in its window's tree: the unit's id in Omissions."""
     return unit_leaf(*astuple(commitment))
+
+
+def result_hash(end_leaf: str, inner_digest: str | None, verifier: str, salt: str) -> str:
+    """Return the hash that a verifier commits to (0x hex). Raises ValueError."""
+    inner = b"" if inner_digest is None else from_hex(inner_digest)
+    return to_hex(keccak(from_hex(end_leaf) + inner + from_hex(verifier, 20) + from_hex(salt)))
 
 
 def dispute_id(unit_key: str, challenger: str) -> str:

@@ -39,7 +39,7 @@ OF_MODEL: dict[str, dict[str, Any]] = {
     "NewKeyView": {"id": 3, "name": "training scripts"},
     "NewWebhookView": {"id": 5, "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"},
     "NonceView": {"nonce": "kW4gqZ0pXb7tR2yL"},
-    "DecidedUnits": {"record": {"kind": "zoo-job-record/5", "job_id": JOB_ID, "segments": 10, "units": [{"round": 3}]}},
+    "DecidedUnits": {"record": {"kind": "zoo-job-record/6", "job_id": JOB_ID, "segments": 10, "units": [{"round": 3}]}},
     "OmissionView": {"status": "open", "deadline": "2026-03-02T12:00:00Z", "include_by": NOW, "compensation_wei": None},
     "OrganisationView": {"id": 7, "name": "Zoo Labs"},
     "OrganisationRequest": {"name": "Zoo Labs"},

@@ -1,4 +1,4 @@
-"""Rules of verification: sampling rate, verdict of replays, sanctions of verifiers. Pure."""
+"""Rules of verification: findings, faults, sanctions of verifiers. Pure."""
 
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -7,14 +7,8 @@ from enum import StrEnum
 
 from market.domain.lifecycle import NODE_SILENT, REPLAY_OVERDUE
 
-CLEAN_UNITS_PER_HALVING = 16
-
 FLAGGED_UNITS = 16
 """Number of a provider's newest units in which one outlier flag raises the sampling rate."""
-
-COMPARABLE_SHARE = 2
-"""Units count as history for a unit if they cost at least its price divided by this. Otherwise cheap units of a
-provider's own job would lower the sampling rate of expensive ones."""
 
 
 # Rows of the staking contract's penalty table.
@@ -40,9 +34,6 @@ DIVERGED = "diverged"
 WRONG_START = "start_state_mismatch"
 """Result of a replay of the first segment whose start state differs from the first leaf."""
 
-MIN_AGREEING_VERIFIERS = 2
-"""Number of verifiers that must agree to refute a claim."""
-
 
 def is_finding(reason: str | None, segment: int) -> bool:
     """Return True if a replay that failed for ``reason`` counts as a result.
@@ -51,30 +42,6 @@ def is_finding(reason: str | None, segment: int) -> bool:
     leaves, so a verifier that reports a mismatch there is wrong.
     """
     return reason == DIVERGED or (reason == WRONG_START and segment == 0)
-
-
-def sampling_rate_bps(
-    clean_units: int, newcomer_bps: int, floor_bps: int, *, attested: bool = False, flagged: bool = False
-) -> int:
-    """Return the share of a unit's segments to replay, in basis points.
-
-    It starts at ``newcomer_bps`` and halves with every 16 verified units, down to ``floor_bps``, up to which stakes
-    deter false work. An attestation halves it once more, to the same floor. After an outlier flag it is at least twice
-    the newcomer's rate, independent of history and attestation.
-
-    Args:
-        clean_units: comparable verified units of the provider, over all jobs.
-        attested: the provider has a valid attestation.
-        flagged: one of its newest ``FLAGGED_UNITS`` has an outlier flag.
-
-    Raises:
-        ValueError: if ``clean_units`` is negative.
-    """
-    if clean_units < 0:
-        raise ValueError(f"clean_units={clean_units} must not be negative")
-    halvings = clean_units // CLEAN_UNITS_PER_HALVING + attested
-    usual = max(floor_bps, newcomer_bps >> halvings)
-    return min(10_000, max(usual, 2 * newcomer_bps)) if flagged else usual
 
 
 def can_verify(verifier: str, verifier_class: str | None, own: Collection[str], unit_class: str) -> bool:
@@ -120,35 +87,6 @@ def fault_of(reason: str | None, *, gave_up: bool, committed: bool) -> Fault | N
     if committed:
         return Fault.WITHHELD
     return Fault.REFUSED if gave_up else Fault.SILENT
-
-
-class Verdict(StrEnum):
-    """Result of the replays of one segment."""
-
-    PASSED = "passed"
-    FAILED = "failed"
-    OPEN = "open"  # one more verifier must replay
-
-
-def verdict(claimed_leaf: str, results: Sequence[str], *, no_verifier_left: bool = False) -> Verdict:
-    """Return the verdict on a segment from the end leaves of verifiers, in any order.
-
-    - One match passes without a mismatch; two matches pass with one.
-    - It fails if two verifiers computed the same other leaf, with a lead of two over the matches.
-
-    So one lying verifier, or two with different wrong results, decide nothing. Two that lie alike are outvoted if two
-    are honest.
-
-    Args:
-        no_verifier_left: no further verifier can replay. Then the majority decides, and a tie is for the provider.
-    """
-    found = Counter(results)
-    for_it = found.pop(claimed_leaf, 0)
-    against = max(found.values(), default=0)
-    if for_it >= 2 or (for_it == 1 and (not found or (no_verifier_left and against <= 1))):
-        return Verdict.PASSED
-    lead = 1 if no_verifier_left else 2
-    return Verdict.FAILED if against >= MIN_AGREEING_VERIFIERS and against - for_it >= lead else Verdict.OPEN
 
 
 def outvoted(results: Sequence[str]) -> set[str]:

@@ -9,7 +9,6 @@ from market.auctions.service import BookStatus
 from market.domain.lifecycle import JobStatus
 from market.domain.network import NetworkParameters, Tier
 from market.domain.nodes.placement import Constraint
-from market.domain.verification.sampling import MIN_AGREEING_VERIFIERS
 from market.jobs import repository as jobs_repository
 from market.jobs.models import Job
 from market.jobs.pricing import highest_price
@@ -19,6 +18,7 @@ from market.platform.db.rows import from_row
 from market.platform.db.session import database_now
 from market.providers import service as providers
 from market.settings import Settings
+from zoo_protocol.verification.rules import MIN_AGREEING_VERIFIERS
 
 _CONSTRAINTS = {
     "not_active": "{n} of the tier's nodes may not work: jailed, disputed, demoted, without the tier's stake, or of an "

@@ -64,11 +64,16 @@ def add_to_batch(session: Session, unit_ids: Sequence[int], batch: int) -> None:
         raise AlreadySettled(f"{entered} of {len(unit_ids)} units could enter settlement batch {batch}")
 
 
+def mark_settled(session: Session, job_id: str, batch: int, at: datetime) -> None:
+    """Let the units of a batch's final line count as their providers' history."""
+    mine = Unit.job_id == job_id, Unit.settlement_id == batch
+    session.execute(update(Unit).where(*mine).values(settled_at=at))
+
+
 def remove_from_batch(session: Session, batch: int, reason: str) -> None:
     """Free the units of a void batch. ``reason`` is a stable code."""
-    session.execute(
-        update(Unit).where(Unit.settlement_id == batch).values(settlement_id=None, settlement_reason=reason)
-    )
+    freed = {"settlement_id": None, "settled_at": None, "settlement_reason": reason}
+    session.execute(update(Unit).where(Unit.settlement_id == batch).values(freed))
 
 
 def batch_of(session: Session, unit_id: int) -> int | None:

@@ -90,5 +90,7 @@ def _unit(session: Session, unit: UnitSummary, windows: dict[int, WindowRecord])
         commitment_signature=unit.commitment_signature or None,
         window=None if window is None else window.id,
         window_index=index,
-        drawn_segments=samples.drawn_segments(session, unit.id),
+        drawn_segments=(drawn := samples.drawn_segments(session, unit.id)),
+        leaves=unit.leaves if drawn else [],
+        replays=samples.signed_replays(session, unit.id, unit.leaves, unit.environment_class),
     )

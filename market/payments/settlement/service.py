@@ -166,6 +166,7 @@ def on_job_settled(session: Session, event: ChainEvent) -> None:
     line = repository.pending_line(session, job_id)
     if line is not None and _is_of(line, event):
         line.status = repository.SETTLED
+        payables.mark_settled(session, job_id, line.settlement_id, from_unix(event.timestamp))
     else:
         _log.error("foreign_settlement_line", job=job_id, tx=event.tx_hash)
     amounts = {name: str(args[name.removesuffix("_wei")]) for name in ("paid_wei", "fee_wei", "refund_wei")}

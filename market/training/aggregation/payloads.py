@@ -15,9 +15,7 @@ from training_gym.exchange.deadlines import staleness_weight
 from training_gym.runtime.threads import map_in_threads
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.manifests import MAX_MANIFEST_BYTES
-from zoo_protocol.hashing import canonical_json
-
-RECORD_KIND = "zoo-aggregation/1"
+from zoo_protocol.payments.job_record import AggregationRecord, PlacedPayload
 
 
 class PayloadsLost(Exception):
@@ -97,22 +95,9 @@ def store_record(
 
     Raises StorageError.
     """
-    document = {
-        "kind": RECORD_KIND,
-        "job_id": job_id,
-        "round": round_,
-        "checkpoint": checkpoint_cid,
-        "weight_one": WEIGHT_ONE,
-        "payloads": [
-            {
-                "place": part.place,
-                "round": part.round,
-                "slot": part.slot,
-                "payload": part.payload_cid,
-                "weight": part.weight,
-                "verdict": verdicts[part.place].code,
-            }
-            for part in sorted(parts, key=lambda part: part.place)
-        ],
-    }
-    return storage.put(canonical_json(document), max_bytes=MAX_MANIFEST_BYTES).cid
+    placed = [
+        PlacedPayload(part.place, part.round, part.slot, part.payload_cid, part.weight, verdicts[part.place].code)
+        for part in sorted(parts, key=lambda part: part.place)
+    ]
+    record = AggregationRecord(job_id, round_, checkpoint_cid, WEIGHT_ONE, placed)
+    return storage.put(record.to_bytes(), max_bytes=MAX_MANIFEST_BYTES).cid

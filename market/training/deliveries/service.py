@@ -47,7 +47,7 @@ from market.training.units.models import Unit
 from market.training.units.transitions import transition_unit
 from market.training.uploads import service as uploads
 from training_gym.exchange.deadlines import MAX_STALENESS
-from zoo_protocol.messages import Domain, UnitCommitment, recover_strictly, typed_data
+from zoo_protocol.messages import Domain, ReplayCommitment, UnitCommitment, recover_strictly, typed_data
 
 
 def commit(
@@ -69,7 +69,9 @@ def commit(
     job, unit, lease = lock_held(session, lease_id, address, commitment.token)
     if isinstance(commitment, CommitReplay):
         require_kind(lease, LeaseKind.REPLAY)
-        hooks().replay_committed(session, lease, commitment.result_hash)
+        signed = _replay_commitment(lease, commitment.result_hash)
+        _require_signed(domain, signed, address, commitment.commitment_signature)
+        hooks().replay_committed(session, lease, commitment.result_hash, commitment.commitment_signature)
         return None
     require_kind(lease, LeaseKind.TRAIN)
     assert unit is not None  # every train lease has one
@@ -81,7 +83,7 @@ def commit(
         traceRoot=commitment.trace_root,
         payloadHash=commitment.payload_hash,
     )
-    _require_signed(domain, message, commitment.commitment_signature)
+    _require_signed(domain, message, address, commitment.commitment_signature)
     if unit.status == UnitStatus.LEASED:
         earliest = unit.created_at + network.min_unit_time(job.tier_id, job.unit_weight_us)
         if utc_now() < earliest:
@@ -238,16 +240,23 @@ def _slot_of(session: Session, unit: Unit) -> Slot:
     return slot
 
 
-def _require_signed(domain: Domain, message: UnitCommitment, signature: str) -> None:
+def _replay_commitment(lease: Lease, result_hash: str) -> ReplayCommitment:
+    task = lease.task
+    place = task["job_id"], task["round"], task["slot"], task["segment"]
+    verifier_class = task.get("verifier_class") or task["environment"]
+    return ReplayCommitment(*place, task["start_leaf"], verifier_class, result_hash)
+
+
+def _require_signed(domain: Domain, message: UnitCommitment | ReplayCommitment, address: str, signature: str) -> None:
     """Require a canonical signature of contract Disputes, without which none can be opened."""
     try:
         signer = recover_strictly(typed_data(domain, message), signature)
     except ValueError:
         signer = "no key"
-    if signer != to_checksum_address(message.provider):
+    if signer != to_checksum_address(address):
         raise InvalidSignature(
-            f"The commitment's signature recovers to {signer}, the lease is held by {message.provider}.",
+            f"The commitment's signature recovers to {signer}, the lease is held by {address}.",
             field="commitment_signature",
-            remedy="Sign the EIP-712 UnitCommitment of this unit with the node's wallet, in the contracts' form: "
-            "65 bytes, the lower s, v 27 or 28.",
+            remedy=f"Sign the EIP-712 {type(message).__name__} of this lease with the node's wallet, in the "
+            "contracts' form: 65 bytes, the lower s, v 27 or 28.",
         )

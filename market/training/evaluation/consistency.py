@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from sqlalchemy.orm import Session
 
-from market.domain.verification.sampling import COMPARABLE_SHARE, FLAGGED_UNITS
+from market.domain.verification.sampling import FLAGGED_UNITS
 from market.jobs import repository as jobs_repository
 from market.platform.db.session import Database
 from market.platform.storage.client import Storage
@@ -25,6 +25,7 @@ from training_gym.spec.errors import PayloadError
 from training_gym.spec.manifests import MAX_MANIFEST_BYTES
 from training_gym.verify.consistency import held_out, measure, outlier_flags
 from zoo_protocol.hashing import sha256
+from zoo_protocol.verification.rules import COMPARABLE_SHARE
 
 MAX_VALUES = 1 << 27
 """Limit of payloads times parameters of an examined round, all of which are in memory at once."""

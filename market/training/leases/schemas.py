@@ -79,10 +79,14 @@ class CommitTraining(RequestModel):
 
 
 class CommitReplay(RequestModel):
-    """keccak(end_leaf || verifier || salt) of a replay, with ``inner_digest`` if requested."""
+    """keccak(end_leaf || verifier || salt) of a replay, with ``inner_digest`` if requested.
+
+    The verifier signs it (EIP-712 ReplayCommitment).
+    """
 
     token: Token
     result_hash: HashString
+    commitment_signature: SignatureString
 
 
 class NodeReport(RequestModel):

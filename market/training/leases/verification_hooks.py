@@ -16,7 +16,7 @@ class VerificationHooks:
     """Callbacks into verification; each runs in the caller's transaction.
 
     Attributes:
-        replay_committed: takes the replay's result hash.
+        replay_committed: takes the replay's result hash and its signature.
         replay_revealed: takes the end leaf, the salt, the CID of the end state and the inner digest.
         replay_abandoned: for a replay lease that expired or failed.
         state_revealed: takes the CID of the revealed state, if there is one.
@@ -24,7 +24,7 @@ class VerificationHooks:
         is_revealed: takes a CID; True if a sampled segment starts from the state in that file.
     """
 
-    replay_committed: Callable[[Session, Lease, str], None]
+    replay_committed: Callable[[Session, Lease, str, str], None]
     replay_revealed: Callable[[Session, Lease, str, str, str | None, str | None], None]
     replay_abandoned: Callable[[Session, Lease], None]
     state_revealed: Callable[[Session, Lease, str | None], None]

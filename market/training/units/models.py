@@ -88,6 +88,7 @@ class Unit(Base, CreatedAt):
     committed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     uploaded_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     decided_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    settled_at: Mapped[datetime | None] = mapped_column(UtcDateTime)  # its batch is final on chain; counts as history
     dispute_id: Mapped[str | None] = mapped_column(Hash32)  # the market's dispute of the unit, in the contract
     # The batch that pays it. A trigger (market.training.units.ddl) keeps a unit in its batch while that is valid.
     settlement_id: Mapped[int | None] = mapped_column(ForeignKey("settlement_batches.id"), index=True)

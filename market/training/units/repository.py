@@ -137,9 +137,9 @@ def _has_min_price(gross_wei: int) -> ColumnElement[bool]:
     return func.coalesce(Job.clearing_price_wei, 0) * Job.unit_weight_us >= gross_wei * HOUR_US
 
 
-def count_verified_units(session: Session, provider: str, min_wei: int, since: datetime | None) -> int:
+def count_settled_units(session: Session, provider: str, min_wei: int, since: datetime | None) -> int:
     query = select(func.count()).select_from(Unit).join(Job, Job.id == Unit.job_id).where(_has_min_price(min_wei))
-    query = query.where(Unit.provider == provider, Unit.status == UnitStatus.VERIFIED)
+    query = query.where(Unit.provider == provider, Unit.settled_at.is_not(None))
     if since is not None:
         query = query.where(Unit.decided_at > since)
     return session.scalar(query) or 0

@@ -11,7 +11,6 @@ from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import JobEvent, JobStatus, UnitEvent, UnitStatus
 from market.domain.network import BPS
-from market.domain.verification.sampling import COMPARABLE_SHARE
 from market.jobs import repository as jobs_repository
 from market.jobs.models import Job
 from market.jobs.transitions import transition_job
@@ -22,6 +21,7 @@ from market.training.units import repository
 from market.training.units.facts import UnitSummary, facts
 from market.training.units.models import Unit
 from market.training.units.transitions import transition_unit
+from zoo_protocol.verification.rules import COMPARABLE_SHARE
 
 _TRAINING_OVER = (JobStatus.VERIFYING, JobStatus.CANCELLED, JobStatus.EXPIRED, JobStatus.FAILED, JobStatus.DISPUTED)
 
@@ -40,11 +40,11 @@ def job_units(session: Session, job_id: str) -> list[UnitSummary]:
 
 
 def clean_units_of(session: Session, unit: UnitSummary, since: datetime | None = None) -> int:
-    """Return the number of the provider's verified units comparable to this one.
+    """Return the number of the provider's settled units that are comparable to this one.
 
-    See :data:`market.domain.verification.sampling.COMPARABLE_SHARE`. ``since`` limits it to later decisions.
+    See :data:`zoo_protocol.verification.rules.COMPARABLE_SHARE`. ``since`` limits it to later decisions.
     """
-    return repository.count_verified_units(session, unit.provider, unit.gross_wei // COMPARABLE_SHARE, since)
+    return repository.count_settled_units(session, unit.provider, unit.gross_wei // COMPARABLE_SHARE, since)
 
 
 def units_at(session: Session, job_id: str, round_: int, slot: int) -> list[UnitSummary]:

@@ -1,7 +1,7 @@
 """Replays of sampled segments by verifiers, and verdicts on samples.
 
 A verifier commits to its result before it reveals it. After a mismatch a second verifier is asked;
-:func:`market.domain.verification.sampling.verdict` decides when the results suffice. Decisions about units, which need
+:func:`zoo_protocol.verification.rules.verdict` decides when the results suffice. Decisions about units, which need
 storage and lock other jobs, run in the background (:mod:`market.verification.decisions.unit_outcomes`).
 """
 
@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from market.domain.lifecycle import LeaseStatus, UnitStatus
 from market.domain.verification.canaries import MIN_VERIFIERS_FOR_DUPLICATE, agreed_digest, is_claim_confirmed
 from market.domain.verification.lifecycle import ReplayEvent, ReplayStatus, SampleEvent, SampleStatus
-from market.domain.verification.sampling import Verdict, is_finding, outvoted, verdict
+from market.domain.verification.sampling import is_finding, outvoted
 from market.platform.db.session import Database, enqueue_after_commit
 from market.settings import Settings
 from market.training.leases.errors import ReplayCommitted, ReplayMismatch, ReplayNotCommitted
@@ -34,7 +34,8 @@ from market.verification.samples.lease_facts import LeaseSummary
 from market.verification.samples.models import Canary, Comparison, Replay, Sample
 from market.verification.samples.transitions import transition_replay, transition_sample
 from market.verification.windows.service import ADVANCE
-from zoo_protocol.hashing import from_hex, keccak, to_hex
+from zoo_protocol.payments.job_record import result_hash as opened_hash
+from zoo_protocol.verification.rules import Verdict, verdict
 
 _log = structlog.get_logger(__name__)
 
@@ -92,14 +93,14 @@ def _missing(sample: Sample, replays: list[Replay]) -> int:
     return max(wanted - given - asked, 0 if asked else 1)
 
 
-def replay_committed(session: Session, lease: LeaseSummary, result_hash: str) -> None:
+def replay_committed(session: Session, lease: LeaseSummary, result_hash: str, signature: str) -> None:
     """Record a verifier's commitment to its result. Raises ReplayCommitted."""
     replay = samples_repository.lock_replay(session, lease.replay_id)
     if replay is None or (replay.status == ReplayStatus.COMMITTED and replay.result_hash == result_hash):
         return
     if replay.status != ReplayStatus.ASSIGNED:
         raise ReplayCommitted(f"The replay is {replay.status}.", field="result_hash")
-    replay.result_hash = result_hash
+    replay.result_hash, replay.signature = result_hash, signature
     transition_replay(session, replay, ReplayEvent.COMMIT)
 
 
@@ -122,9 +123,7 @@ def replay_revealed(
     subject, replay = _lock(session, lease)
     if replay.status != ReplayStatus.COMMITTED:
         raise ReplayNotCommitted(f"The replay is {replay.status}.")
-    inner = b"" if inner_digest is None else from_hex(inner_digest)
-    opened = keccak(from_hex(end_leaf) + inner + from_hex(replay.verifier, 20) + from_hex(salt))
-    if to_hex(opened) != replay.result_hash:
+    if opened_hash(end_leaf, inner_digest, replay.verifier, salt) != replay.result_hash:
         given = "End leaf, verifier and salt" if inner_digest is None else "End leaf, inner digest, verifier and salt"
         raise ReplayMismatch(f"{given} do not hash to {replay.result_hash}.", field="end_leaf")
     replay.salt, replay.inner_digest = salt, inner_digest

@@ -98,7 +98,7 @@ def request_replay(session: Session, settings: Settings, request: ReplayRequest)
         "inner": request.inner,
     }
     if request.comparison_id is not None:
-        task["across"] = True
+        task |= {"across": True, "verifier_class": verifier_class}
     leases.create_lease(
         session,
         kind="replay",

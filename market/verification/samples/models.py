@@ -127,6 +127,7 @@ class Replay(Base, CreatedAt):
     status: Mapped[str] = mapped_column(String(16))  # lifecycle.ReplayStatus
     reason: Mapped[str | None] = mapped_column(String(64))
     result_hash: Mapped[str | None] = mapped_column(Hash32)
+    signature: Mapped[str | None] = mapped_column(String(132))  # of its ReplayCommitment
     end_leaf: Mapped[str | None] = mapped_column(Hash32)
     inner_digest: Mapped[str | None] = mapped_column(Hash32)  # of the state at the sample's inner step, if it has one
     salt: Mapped[str | None] = mapped_column(Hash32)
@@ -136,5 +137,5 @@ class Replay(Base, CreatedAt):
     fault_until: Mapped[datetime | None] = mapped_column(UtcDateTime)  # end of the lease; None once recorded
 
     def as_evidence(self) -> dict[str, object]:
-        names = ("verifier", "status", "result_hash", "end_leaf", "inner_digest", "salt", "attempt")
+        names = ("verifier", "status", "result_hash", "signature", "end_leaf", "inner_digest", "salt", "attempt")
         return {name: getattr(self, name) for name in names}

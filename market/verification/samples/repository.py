@@ -138,6 +138,16 @@ def lock_replays(session: Session, sample_id: int) -> list[Replay]:
     return list(session.scalars(locked(select(Replay).where(Replay.sample_id == sample_id).order_by(Replay.id))))
 
 
+def results_on_unit(session: Session, unit_id: int) -> list[tuple[int, Replay]]:
+    """Return (segment, replay) of the unit's opened results, without those of canaries."""
+    opened = Replay.salt.is_not(None), Replay.end_leaf.is_not(None)
+    sample = select(Sample.segment, Replay).join(Replay, Replay.sample_id == Sample.id).where(Sample.unit_id == unit_id)
+    passed = Comparison.unit_id == unit_id, Comparison.status == ComparisonStatus.PASSED
+    across = select(Comparison.segment, Replay).join(Replay, Replay.comparison_id == Comparison.id).where(*passed)
+    rows = [*session.execute(sample.where(*opened)).tuples(), *session.execute(across.where(*opened)).tuples()]
+    return sorted(rows, key=lambda row: (row[0], row[1].id))
+
+
 def lock_canary_replays(session: Session, canary_id: int) -> list[Replay]:
     return list(session.scalars(locked(select(Replay).where(Replay.canary_id == canary_id).order_by(Replay.id))))
 

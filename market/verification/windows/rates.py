@@ -4,7 +4,6 @@ from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import UnitStatus
 from market.domain.network import NetworkParameters
-from market.domain.verification.sampling import sampling_rate_bps
 from market.platform.db.base import utc_now
 from market.providers import service as providers
 from market.providers.attestation.chain_events import attested_until
@@ -12,6 +11,7 @@ from market.training.evaluation import consistency
 from market.training.units import service as units_service
 from market.training.units.facts import UnitSummary
 from market.verification.penalties import repository as penalties_repository
+from zoo_protocol.verification.rules import sampling_rate_bps
 
 
 def min_rate_bps(session: Session, network: NetworkParameters, unit: UnitSummary) -> int | None:
@@ -28,7 +28,7 @@ def rate_bps(session: Session, network: NetworkParameters, unit: UnitSummary) ->
 
 
 def clean_units(session: Session, unit: UnitSummary) -> int:
-    """Return verified units since the provider's last slash; 0 during a dispute."""
+    """Return settled units since the provider's last slash; 0 during a dispute."""
     if providers.is_disputed(session, unit.provider):
         return 0
     return units_service.clean_units_of(

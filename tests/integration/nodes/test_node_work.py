@@ -25,8 +25,9 @@ from zoo_compute.node.work import worker as node_work
 from zoo_compute.node.work.acknowledgements import Journal, NotAcknowledged
 from zoo_compute.node.work.held_lease import LeaseLost
 from zoo_protocol.content.unixfs import cid_of_file
-from zoo_protocol.hashing import from_hex, keccak, to_hex
-from zoo_protocol.messages import UnitCommitment, recover, typed_data
+from zoo_protocol.hashing import from_hex, to_hex
+from zoo_protocol.messages import ReplayCommitment, UnitCommitment, recover, recover_strictly, typed_data
+from zoo_protocol.payments.job_record import result_hash
 from zoo_protocol.verification import trace
 
 
@@ -166,9 +167,10 @@ def test_second_verifier_commits_same_leaf_before_reveal(node: OneNode) -> None:
     assert verifier.order() == ["commit", "complete"]
     revealed = verifier.body("complete")
     assert revealed["end_leaf"] == leaves[2]
-    own = bytes.fromhex(WALLET.address.removeprefix("0x"))
-    committed = keccak(from_hex(revealed["end_leaf"]) + own + from_hex(revealed["salt"]))
-    assert verifier.body("commit") == {"result_hash": to_hex(committed)}
+    hashed, signature = verifier.body("commit").values()
+    assert hashed == result_hash(revealed["end_leaf"], None, WALLET.address, revealed["salt"])
+    signed = ReplayCommitment(*place.values(), 1, leaves[1], node.executor.environment_class, hashed)
+    assert recover_strictly(typed_data(DOMAIN, signed), signature) == WALLET.address
 
     with pytest.raises(ExecutorError) as error:
         node.work(verifier, lease("replay", {**task, "start_leaf": leaves[0]}), at="verifier")

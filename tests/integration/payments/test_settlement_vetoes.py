@@ -35,11 +35,12 @@ def test_vetoed_batch_is_resettled_per_job_once(market: SettlementWorld) -> None
     market.end(over)
     market.settled()
     [vetoed] = market.batches()
+    assert all(unit.settled_at for unit in [*market.units(over), *market.units(running)])  # their providers' history
     with structlog.testing.capture_logs() as logs:
         market.veto(vetoed)
         market.finalise()
     assert [log["event"] for log in logs if log["log_level"] == "error"] == ["settlement_vetoed"]
-    assert {unit.settlement_reason for unit in market.units(over)} == {settlement.VETOED}
+    assert {(unit.settlement_reason, unit.settled_at) for unit in market.units(over)} == {(settlement.VETOED, None)}
     assert (market.read(over).status, market.read(over).paid_wei) == (JobStatus.SETTLING, 0)
     assert market.read(running).status == JobStatus.RUNNING
     assert market.call(settlement.void_batches) == {settlement.VETOED: 1, settlement.REFUSED: 0}

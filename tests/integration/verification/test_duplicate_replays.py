@@ -255,7 +255,7 @@ def test_killed_market_asks_both_and_slashes_once(world: VerificationWorld, monk
     (unit_id,) = {sample.unit_id for sample in world.samples()}
     (copier,) = answer_all(world, unit_id, MADE_UP)
     again = VerificationWorld(str(world.database.engine.url.render_as_string(False)), world.storage, world.settings)
-    again.chain = world.chain
+    again.chain, again.wallets = world.chain, world.wallets
     try:  # another process goes on from what the database has
         answer_all(again, unit_id, INNER, INNER)
 

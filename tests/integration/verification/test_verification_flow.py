@@ -14,6 +14,7 @@ from market.domain.lifecycle import IntentStatus, JobStatus
 from market.domain.network import DEVNET
 from market.jobs import repository as jobs_repository
 from market.platform.db.base import utc_now
+from market.platform.http.errors import InvalidSignature
 from market.providers import lifecycle
 from market.providers import service as providers
 from market.training.leases import expiry
@@ -239,6 +240,8 @@ def test_result_counts_only_as_it_was_committed(world: VerificationWorld) -> Non
 
     with pytest.raises(ReplayNotCommitted):
         reveal(claim)()
+    with pytest.raises(InvalidSignature, match="recovers to"):
+        world.commit_replay(verifier, lease, claim, salt, signer=world.unit(world.unit_ids[0]).provider)
     world.commit_replay(verifier, lease, OTHER_LEAF, salt)
     world.commit_replay(verifier, lease, OTHER_LEAF, salt)  # a repeated request
     with pytest.raises(ReplayCommitted):
@@ -288,7 +291,7 @@ def test_unverifiable_older_work_gives_no_credit(world: VerificationWorld) -> No
 
     with world.database.transaction() as session:
         unit = session.get_one(Unit, world.unit_ids[0])
-        provider, job_id, unit.status, unit.decided_at = unit.provider, unit.job_id, "verified", utc_now()
+        provider, job_id, unit.decided_at, unit.settled_at = unit.provider, unit.job_id, utc_now(), utc_now()
     assert clean() == 1
     assert (clean(2), clean(3)) == (1, 0)  # a history of units that cost less than half says nothing
     for since, expected in ((utc_now(), 0), (None, 1)):

@@ -11,7 +11,6 @@ from sqlalchemy import select, update
 from market.chain.requests import RETRY_AFTER
 from market.domain.lifecycle import IntentStatus
 from market.domain.network import DEVNET
-from market.domain.verification.sampling import CLEAN_UNITS_PER_HALVING
 from market.jobs.models import Job
 from market.platform.db.base import utc_now
 from market.providers.models import Attestation, Provider
@@ -22,6 +21,7 @@ from market.verification.windows import service as windows
 from zoo_protocol import merkle
 from zoo_protocol.hashing import to_hex
 from zoo_protocol.payments.job_record import unit_leaf
+from zoo_protocol.verification.rules import CLEAN_UNITS_PER_HALVING
 
 BRONZE = DEVNET.tier("bronze")
 pytestmark = pytest.mark.usefixtures("unit_ids")
@@ -69,7 +69,7 @@ def test_fully_attested_provider_is_sampled_at_half_rate(
     assert set(rates.values()) == {RATE}
 
 
-@pytest.mark.parametrize("by", ["attestation", "verified units"])
+@pytest.mark.parametrize("by", ["attestation", "settled units"])
 def test_work_after_window_lowers_no_rate(world: VerificationWorld, by: str) -> None:
     """The seed is public before sampling, so a sampled node must not lower its rate."""
     unit = world.unit(world.unit_ids[0])
@@ -79,7 +79,7 @@ def test_work_after_window_lowers_no_rate(world: VerificationWorld, by: str) -> 
             until = utc_now() + timedelta(hours=1)
             session.add(Attestation(address=unit.provider, measurement="0x" + "0a" * 32, expires_at=until, gpus=[]))
         else:
-            done = {"status": "verified", "decided_at": utc_now(), "start_checkpoint_cid": unit.start_checkpoint_cid}
+            done = {"status": "verified", "settled_at": utc_now(), "start_checkpoint_cid": unit.start_checkpoint_cid}
             for round_ in range(1, 1 + CLEAN_UNITS_PER_HALVING):
                 session.add(Unit(job_id=unit.job_id, round=round_, slot=0, provider=unit.provider, **done))
     world.latch(committed, to_hex(secrets.token_bytes(32)))

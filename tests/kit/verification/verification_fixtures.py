@@ -17,7 +17,6 @@ from market.chain.contracts.codec import ChainEvent
 from market.chain.models import TxIntent
 from market.domain.lifecycle import IntentStatus
 from market.domain.network import DEVNET
-from market.domain.verification.sampling import sampling_rate_bps
 from market.jobs.models import Slot
 from market.platform.db.base import utc_now
 from market.platform.storage.client import Storage
@@ -35,7 +34,10 @@ from market.verification.windows.models import Window
 from training_gym.model.tensors import save_arrays
 from training_gym.units.replica_state import error_feedback_digest
 from training_gym.units.trace import inner_leaf, start_state
-from zoo_protocol.hashing import from_hex, keccak, to_hex
+from zoo_protocol.hashing import from_hex, to_hex
+from zoo_protocol.messages import ReplayCommitment, sign, typed_data
+from zoo_protocol.payments.job_record import result_hash
+from zoo_protocol.verification.rules import sampling_rate_bps
 from zoo_protocol.verification.sampling import draw_segments
 
 RATE = sampling_rate_bps(0, DEVNET.newcomer_sampling_bps, DEVNET.sampling_floor_bps)
@@ -181,12 +183,20 @@ class VerificationWorld(World):
         return lease
 
     def commit_replay(
-        self, verifier: str, lease: LeaseView, leaf: str, salt: str, inner_digest: str | None = None
+        self,
+        verifier: str,
+        lease: LeaseView,
+        leaf: str,
+        salt: str,
+        inner_digest: str | None = None,
+        signer: str | None = None,
     ) -> None:
-        inner = b"" if inner_digest is None else from_hex(inner_digest)
-        result = to_hex(keccak(from_hex(leaf) + inner + from_hex(verifier, 20) + from_hex(salt)))
+        result, task = result_hash(leaf, inner_digest, verifier, salt), lease.task
+        place = task["job_id"], task["round"], task["slot"], task["segment"]
+        own = ReplayCommitment(*place, task["start_leaf"], task.get("verifier_class", task["environment"]), result)
+        signature = sign(to_hex(bytes(self.wallets[signer or verifier].key)), typed_data(DOMAIN, own))
         with self.database.transaction() as session:
-            commitment = CommitReplay(token=lease.token, result_hash=result)
+            commitment = CommitReplay(token=lease.token, result_hash=result, commitment_signature=signature)
             deliveries.commit(session, self.network, DOMAIN, ACKNOWLEDGER, lease.id, verifier, commitment)
 
     def replay(self, verifier: str, leaf: str, inner_digest: str | None = None) -> LeaseView:

@@ -6,7 +6,9 @@ import pytest
 
 from market.domain.network import BPS, DEVNET, FALSE_WORK_OFFENCES, MAINNET, MIN_FRAUD_PENALTY_BPS, ZEN
 from market.domain.verification import sampling
-from market.domain.verification.sampling import DIVERGED, Verdict, VerifierSanction, outvoted, sanction_for, verdict
+from market.domain.verification.sampling import DIVERGED, VerifierSanction, outvoted, sanction_for
+from zoo_protocol.verification import rules
+from zoo_protocol.verification.rules import Verdict, verdict
 
 CLAIM, WRONG, OTHER = ("0x" + digit * 64 for digit in "abc")
 
@@ -15,31 +17,31 @@ CLAIM, WRONG, OTHER = ("0x" + digit * 64 for digit in "abc")
     ("clean", "rate"), [(0, 2_500), (15, 2_500), (16, 1_250), (32, 625), (48, 312), (64, 200), (10**9, 200)]
 )
 def test_rate_halves_with_clean_work_to_floor(clean: int, rate: int) -> None:
-    assert sampling.sampling_rate_bps(clean, MAINNET.newcomer_sampling_bps, MAINNET.sampling_floor_bps) == rate
+    assert rules.sampling_rate_bps(clean, MAINNET.newcomer_sampling_bps, MAINNET.sampling_floor_bps) == rate
 
 
 def test_outlier_flag_doubles_rate_regardless_of_history() -> None:
     for clean in (0, 64, 10**9):
-        assert sampling.sampling_rate_bps(clean, 2_500, 200, flagged=True) == 5_000
-    assert sampling.sampling_rate_bps(0, 2_500, 9_000, flagged=True) == 9_000
-    assert sampling.sampling_rate_bps(0, 8_000, 200, flagged=True) == 10_000
+        assert rules.sampling_rate_bps(clean, 2_500, 200, flagged=True) == 5_000
+    assert rules.sampling_rate_bps(0, 2_500, 9_000, flagged=True) == 9_000
+    assert rules.sampling_rate_bps(0, 8_000, 200, flagged=True) == 10_000
 
 
 def test_attestation_does_not_lower_flagged_provider_rate() -> None:
     for clean in (0, 16, 10**9):
-        assert sampling.sampling_rate_bps(clean, 2_500, 200, attested=True, flagged=True) == 5_000
+        assert rules.sampling_rate_bps(clean, 2_500, 200, attested=True, flagged=True) == 5_000
 
 
 def test_rate_refuses_negative_history() -> None:
     with pytest.raises(ValueError, match="clean_units=-1"):
-        sampling.sampling_rate_bps(-1, 2_500, 200)
+        rules.sampling_rate_bps(-1, 2_500, 200)
 
 
 @pytest.mark.parametrize(("clean", "rate"), [(0, 1_250), (16, 625), (48, 200), (1_000, 200)])
 def test_attestation_halves_rate_down_to_floor(clean: int, rate: int) -> None:
     network = MAINNET
     floor = network.sampling_floor_bps
-    assert sampling.sampling_rate_bps(clean, network.newcomer_sampling_bps, floor, attested=True) == rate
+    assert rules.sampling_rate_bps(clean, network.newcomer_sampling_bps, floor, attested=True) == rate
 
 
 @pytest.mark.parametrize(

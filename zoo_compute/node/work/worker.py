@@ -31,8 +31,8 @@ from zoo_compute.node.work.uploads import measured_rate, upload_file
 from zoo_protocol.content.cid import parse
 from zoo_protocol.content.unixfs import cid_of_file
 from zoo_protocol.hashing import from_hex, keccak, to_hex
-from zoo_protocol.messages import Domain, UnitCommitment, typed_data
-from zoo_protocol.payments.job_record import INPUT_FILES
+from zoo_protocol.messages import Domain, ReplayCommitment, UnitCommitment, typed_data
+from zoo_protocol.payments.job_record import INPUT_FILES, result_hash
 from zoo_protocol.verification import trace
 from zoo_protocol.verification.reveal_deadline import reveal_timeout_seconds
 
@@ -314,13 +314,16 @@ class Worker:
             job |= {"across": True, "output": str(directory)}
         result = self.executor.run(job, TASK_TIMEOUT_SECONDS, held.progress, check=held.check)
         salt = self._salt(lease)
-        verifier = bytes.fromhex(self.wallet.address.removeprefix("0x"))
         found = {"end_leaf": result["end_leaf"]}
         if task.get("inner") is not None:
             found["inner_digest"] = result["inner_digest"]
-        result_hash = keccak(b"".join(from_hex(value) for value in found.values()) + verifier + salt)
-        held.call_until_answered(lambda: self.market.commit(lease, {"result_hash": to_hex(result_hash)}))
         opened = {**found, "salt": to_hex(salt)}
+        hashed = result_hash(found["end_leaf"], found.get("inner_digest"), self.wallet.address, opened["salt"])
+        place = task["job_id"], task["round"], task["slot"], task["segment"]
+        signed = ReplayCommitment(*place, task["start_leaf"], self.executor.environment_class, hashed)
+        signature = self.wallet.sign_typed_data(typed_data(self.domain, signed))
+        body = {"result_hash": hashed, "commitment_signature": signature}
+        held.call_until_answered(lambda: self.market.commit(lease, body))
         if task.get("across"):
             end = Path(result["end_state"])
             opened["end_state_cid"] = held.call_until_answered(lambda: upload_file(self.market, held, end))

@@ -1,0 +1,158 @@
+"""Rounds of a job, recomputed: links of checkpoints, starts of units, joins of payloads."""
+
+from collections.abc import Callable
+
+from training_gym.aggregate.aggregation import WEIGHT_ONE, aggregate
+from training_gym.aggregate.outer_step import OuterState, initial_outer_state, load_outer_state, save_outer_state
+from training_gym.compress.link_adaptation import top_k_levels
+from training_gym.compress.payload_format import top_k_of
+from training_gym.exchange.deadlines import MAX_STALENESS, staleness_weight
+from training_gym.spec.config import TrainingSpec
+from training_gym.units.checkpoint import CheckpointManifest, initial_checkpoint, load_state, save_state
+from zoo_compute.audit.settlements import Expect
+from zoo_protocol.content.unixfs import cid_of_file
+from zoo_protocol.payments.job_record import AggregationRecord, JobRecord, UnitRecord
+
+Fetch = Callable[[str | None, str | None], bytes | None]
+"""(where, CID) -> bytes; None if they are not available, and a finding if ``where`` is given."""
+
+
+class Rounds:
+    """Checks of a record's checkpoints and starts; each adds its findings."""
+
+    def __init__(self, expect: Expect, fetch: Fetch, record: JobRecord, spec: TrainingSpec) -> None:
+        self._expect, self._fetch, self._record, self._spec = expect, fetch, record, spec
+        self._manifests: list[CheckpointManifest] = []
+        self._aggregations: list[AggregationRecord] = []
+        self._state: tuple[int, OuterState] | None = None  # of the last join, by the round that it starts
+
+    def links(self) -> bool:
+        """Check that manifests and aggregation records lead from the first to the final model."""
+        listed = [checkpoint.round for checkpoint in self._record.checkpoints]
+        count = self._spec.training.rounds + 1 if self._record.outcome == "completed" else len(listed)
+        self._expect("checkpoint_left_out", "checkpoints", list(range(count)), listed)
+        if listed != list(range(count)):
+            return False
+        parent: str | None = None
+        for checkpoint in self._record.checkpoints:
+            where = f"checkpoints[{checkpoint.round}]"
+            content = self._fetch(f"{where}.cid", checkpoint.cid)
+            try:
+                manifest = CheckpointManifest.from_bytes(content or b"")
+                made = (self._fetch(f"{where}.aggregation", manifest.aggregation) or b"") if checkpoint.round else None
+                aggregation = None if made is None else AggregationRecord.from_bytes(made)
+            except ValueError as error:
+                self._expect("wrong_manifest", where, "a checkpoint of this job", str(error))
+                return False
+            found = manifest.job_id, manifest.round, manifest.spec_hash, manifest.model, manifest.parent
+            spec_hash = self._spec.spec_hash()
+            links = self._record.job_id, checkpoint.round, spec_hash, checkpoint.model_cid, parent
+            self._expect("wrong_manifest", where, links, found)
+            self._manifests.append(manifest)
+            if aggregation is None:
+                self._expect("wrong_manifest", f"{where}.aggregation", None, manifest.aggregation)
+            else:
+                self._aggregation(aggregation, checkpoint.round - 1, parent, where)
+            parent = checkpoint.cid
+        return True
+
+    def _aggregation(self, found: AggregationRecord, round_: int, parent: str | None, where: str) -> None:
+        links = found.job_id, found.round, found.checkpoint, found.weight_one
+        self._expect("wrong_aggregation", where, (self._record.job_id, round_, parent, WEIGHT_ONE), links)
+        delivered = {(unit.round, unit.slot, unit.payload_cid) for unit in self._record.units if unit.status != "lost"}
+        nodes = int(self._record.order["units"]) // self._spec.training.rounds
+        late = [staleness_weight(rounds) for rounds in range(1, MAX_STALENESS + 1)]
+        for one in found.payloads:
+            age = round_ - one.round
+            placed = one.place == one.slot + age * nodes and one.weight in ([WEIGHT_ONE] if age == 0 else late)
+            known = (one.round, one.slot, one.payload) in delivered
+            self._expect("wrong_aggregation", f"{where}.payloads[{one.place}]", (True, True), (placed, known))
+        self._aggregations.append(found)
+
+    def start(self, unit: UnitRecord, payload: bytes | None, where: str) -> None:
+        """Check that a verified unit starts from what earlier units and the checkpoint give."""
+        own = [one for one in self._record.units if one.slot == unit.slot and one.round < unit.round]
+        earlier = [one for one in own if one.status != "lost"]
+        made = {one.slot_state_cid: one.round for one in earlier}
+        number = [checkpoint.cid for checkpoint in self._record.checkpoints].index(unit.start_checkpoint_cid)
+        named = self._manifests[number].slot_states.get(str(unit.slot))
+        states = [cid for cid, round_ in made.items() if round_ >= made.get(named, -1)]
+        included = {one.payload for done in self._aggregations for one in done.payloads if one.verdict == "included"}
+        excluded = [one.payload_cid for one in earlier if one.payload_cid not in included]
+        is_early = self._spec.training.round_delay and number == unit.round - 1
+        eager = [one.payload_cid for one in earlier if one.round == number] if is_early else []
+        level = self._spec.training.top_k if unit.top_k is None else unit.top_k
+        for name, given, allowed in (
+            ("start_slot_state_cid", unit.start_slot_state_cid, [None, *states]),
+            ("start_restored_payload_cid", unit.start_restored_payload_cid, [None, *excluded]),
+            ("start_eager_payload_cid", unit.start_eager_payload_cid, [None, *eager]),
+            ("top_k", level, top_k_levels(self._spec)),
+        ):
+            self._expect("wrong_start", f"{where}.{name}", True, given in allowed)
+        if payload is not None:
+            self._expect("wrong_payload", f"{where}.top_k", level, top_k_of(payload))
+
+    def joins(self, last: int | None) -> None:
+        """Join the payloads of the ``last`` rounds again (None: all), and compare the checkpoints."""
+        rounds = range(len(self._aggregations))
+        for round_ in rounds if last is None else rounds[max(0, len(rounds) - last) :]:
+            self.join(round_)
+
+    def join(self, round_: int) -> None:
+        """Join one round again and compare the checkpoint after it."""
+        try:
+            if round_ == 0:
+                self._first_model()
+            state = self._outer_state(round_)
+            self._state = None if state is None else self._compare(round_, state)
+        except ValueError as error:
+            self._expect("wrong_aggregation", f"rounds[{round_}]", "payloads that can be joined", str(error))
+            self._state = None
+
+    def _first_model(self) -> None:
+        start = self._spec.start_model
+        content = initial_checkpoint(self._spec) if start is None else self._fetch("spec.start_model", start)
+        if content is not None:
+            first = cid_of_file(save_state(load_state(self._spec, content)))
+            self._expect("wrong_model", "checkpoints[0].model", first, self._manifests[0].model)
+
+    def _outer_state(self, round_: int) -> OuterState | None:
+        """Return the state before a round; None after a finding."""
+        # The market deletes these files some time after a job, and all earlier joins give the state too.
+        known = round_
+        while known > 0 and not self._has_state(known):
+            known -= 1
+        if known == 0:
+            self._state = 0, initial_outer_state(self._spec)
+        for earlier in range(known, round_):
+            if self._state is not None:
+                self.join(earlier)
+        return None if self._state is None else self._state[1]
+
+    def _has_state(self, round_: int) -> bool:
+        if self._state is None or self._state[0] != round_:
+            content = self._fetch(None, self._manifests[round_].outer_state)
+            if content is None:
+                return False
+            self._state = round_, load_outer_state(self._spec, content)
+        return True
+
+    def _compare(self, round_: int, state: OuterState) -> tuple[int, OuterState] | None:
+        where, listed, made = f"rounds[{round_}]", self._aggregations[round_].payloads, self._manifests[round_ + 1]
+        model = self._fetch(f"{where}.model", self._manifests[round_].model)
+        fetched = {one.place: self._fetch(f"{where}.payloads[{one.place}]", one.payload) for one in listed}
+        payloads = {place: payload for place, payload in fetched.items() if payload is not None}
+        if model is None or len(payloads) < len(listed):
+            return None
+        weights = {one.place: one.weight for one in listed}
+        found = aggregate(self._spec, load_state(self._spec, model), payloads, weights, state)
+        verdicts = {place: verdict.code for place, verdict in found.verdicts.items()}
+        self._expect("wrong_aggregation", f"{where}.verdicts", verdicts, {one.place: one.verdict for one in listed})
+        files = {
+            "model": cid_of_file(save_state(found.parameters)),
+            "outer_state": cid_of_file(save_outer_state(self._spec, found.outer_state)),
+            "update": cid_of_file(found.update) if found.update else None,
+        }
+        for name, expected in files.items():
+            self._expect("wrong_model", f"{where}.{name}", expected, getattr(made, name))
+        return round_ + 1, found.outer_state
