@@ -1,4 +1,4 @@
-"""Averaging of 40 MB among four processes: our round and hivemind's, both over loopback.
+"""Averaging of 40 MB among four processes over slow links: our round and hivemind's.
 
 ``python -m benchmarks.averaging --json``. The peer needs ``make bench-peers`` once. Without it its rows are missing,
 and the command fails at the end, except with ``--quick``.
@@ -7,20 +7,23 @@ A round is timed from the moment that all four hold their vector of 10.8 million
 mean. MB/s are those vectors' bytes over that time. Our round encodes, uploads to the embedded store, aggregates exactly
 and robustly in another process, downloads and applies. Lines on pipes replace the market's calls.
 
-``ours_mb_s`` uses a job's default payload. ``ours_8bit_mb_s`` sends every value in eight bits in both directions, like
-hivemind's ``8bit``. Their errors are not comparable: ``error`` is mostly error feedback, which later rounds send.
-``ours_8bit_error`` is the rounding error, like hivemind's.
+Each member has a link of 100/20 Mb/s down/up, like a node in ``benchmarks.wan``. The round trip is 80 ms between two
+peers, and between a worker and the storage, where the aggregator is. Methods take their rounds in turn.
+
+``ratio_to_best`` is the time of hivemind's fastest round over ours, turn by turn, at equal error. Ours sends all values
+in eight bits in both directions (``ours_8bit``), with an error of the same kind as hivemind's. ``ours_mb_s`` uses a
+job's default payload. It has no ratio: its ``error`` is mostly error feedback, which later rounds send.
 
 A round succeeds if all four processes (three after a kill) end with the same mean of all present payloads. For
 hivemind only the group must be complete. A kill happens halfway through the shortest round, in ours halfway through the
 shortest upload.
 """
 
+import asyncio
 import json
 import os
 import queue
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -34,8 +37,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import Row, progress, row, run
+from benchmarks.simulator.shaping import ShapedLink, shaping
 from training_gym.exchange.deadlines import deadline, quorum
+from training_gym.exchange.round_time import MBIT, REFERENCE_LINK
 from training_gym.spec.config import ModelConfig, TrainingConfig, TrainingSpec
+from zoo_compute.devnet.processes import free_port
 
 ROOT = Path(__file__).parents[1]
 PEER_PYTHON = ROOT / ".peers" / "hivemind" / "bin" / "python"
@@ -48,6 +54,8 @@ DENSE = PLAIN | {"top_k": 4096, "value_bits": 8, "down_top_k": 4096, "down_value
 _ANY_CID = "bafkreihdwdcefgh4dqkjv67uzcmw7ojee6xedzdetojuzjevtenxquvyku"
 _PATIENCE_SECONDS = 60.0
 _START_SECONDS = 300.0
+_ROUND_SECONDS = 120.0
+"""Timeout of the peer's rounds; without compression one takes half a minute."""
 _OURS = {"ours_error", "ours_failed_rounds", "ours_failed_rounds_with_a_kill"}
 
 
@@ -127,10 +135,10 @@ def specification(quick: bool, settings: dict[str, float]) -> TrainingSpec:
 
 
 class Group(ABC):
-    """Four processes that average their vectors."""
+    """Four processes that average their vectors, each behind a link of its own."""
 
-    def __init__(self, stack: ExitStack) -> None:
-        self._stack = stack
+    def __init__(self, stack: ExitStack, loop: asyncio.AbstractEventLoop) -> None:
+        self._stack, self._loop = stack, loop
         self.members: dict[int, Actor] = {}
 
     def _started(self, actor: Actor) -> dict[str, Any]:
@@ -140,6 +148,10 @@ class Group(ABC):
         if ready is None:
             raise RuntimeError(f"{type(self).__name__}: a process ended during start-up")
         return ready
+
+    def _link(self, round_trip_seconds: float) -> ShapedLink:
+        rates = REFERENCE_LINK.up_mbps * MBIT, REFERENCE_LINK.down_mbps * MBIT
+        return ShapedLink(self._loop, *rates, round_trip_seconds)
 
     @abstractmethod
     def _start(self, slot: int) -> Actor:
@@ -171,21 +183,23 @@ class Group(ABC):
 class OurGroup(Group):
     """Four workers and an aggregator around a store."""
 
-    def __init__(self, stack: ExitStack, spec: TrainingSpec, store: dict[str, str]) -> None:
-        super().__init__(stack)
-        self._settings = json.dumps({"spec": spec.to_dict(), **store})
+    def __init__(self, stack: ExitStack, loop: asyncio.AbstractEventLoop, spec: TrainingSpec) -> None:
+        super().__init__(stack, loop)
+        self._spec, self._store = spec.to_dict(), stack.enter_context(running_store())
         self._heard = threading.Event()
         self.payload_bytes = self.update_bytes = 0
-        self.aggregator = self._run("aggregator")
+        self.aggregator = self._run("aggregator", self._store)
         self._arrivals: list[float] = []
 
-    def _run(self, role: str) -> Actor:
-        actor = Actor([sys.executable, "-m", "benchmarks.training.averaging_round", role, self._settings], self._heard)
+    def _run(self, role: str, store: dict[str, str]) -> Actor:
+        settings = json.dumps({"spec": self._spec, **store})
+        actor = Actor([sys.executable, "-m", "benchmarks.training.averaging_round", role, settings], self._heard)
         self._started(actor)
         return actor
 
     def _start(self, slot: int) -> Actor:
-        return self._run("worker")
+        link = self._link(REFERENCE_LINK.round_trip_seconds)
+        return self._run("worker", {name: link.to(url) for name, url in self._store.items()})
 
     def round(self, *, kill: int | None = None) -> tuple[float, float | None]:
         if not self._is_prepared():
@@ -242,16 +256,23 @@ class OurGroup(Group):
 class PeerGroup(Group):
     """Four hivemind peers; a kill happens during matchmaking or the exchange."""
 
-    def __init__(self, stack: ExitStack, size: int, compression: str) -> None:
-        super().__init__(stack)
+    def __init__(self, stack: ExitStack, loop: asyncio.AbstractEventLoop, size: int, compression: str) -> None:
+        super().__init__(stack, loop)
         prefix = f"benchmark{time.time_ns()}"
-        self._command = [str(PEER_PYTHON), str(PEER_SCRIPT), str(size), compression, prefix]
+        self._settings = {"size": size, "compression": compression, "prefix": prefix, "timeout": _ROUND_SECONDS}
         self._shortest = 60.0  # seconds
         self._addresses: dict[int, list[str]] = {}
 
     def _start(self, slot: int) -> Actor:
+        link, port = self._link(REFERENCE_LINK.round_trip_seconds / 2), free_port()
         living = [address for peer in self.members for address in self._addresses[peer]]
-        actor = Actor([*self._command, *living])
+        settings = self._settings | {
+            "port": port,
+            "announced": link.port_to(port, inbound=True),
+            # A newcomer connects to all others, so that each connection passes both links.
+            "addresses": [_at_port(address, link.port_to(int(address.split("/")[4]))) for address in living],
+        }
+        actor = Actor([str(PEER_PYTHON), str(PEER_SCRIPT), json.dumps(settings)])
         self._addresses[slot] = self._started(actor)["addresses"]
         return actor
 
@@ -260,11 +281,11 @@ class PeerGroup(Group):
             return 0.0, None
         started = time.perf_counter()
         for peer in self.members.values():
-            peer.send("round", timeout=30.0)
+            peer.send("round")
         if kill is not None:
             time.sleep(0.5 * self._shortest)
             self.members.pop(kill).kill()
-        answers = [peer.answer() for peer in self.members.values()]
+        answers = [peer.answer(2 * _ROUND_SECONDS) for peer in self.members.values()]
         took = time.perf_counter() - started
         self._shortest = min(self._shortest, took)
         if any(one is None or one["group"] < len(self.members) for one in answers):
@@ -272,94 +293,83 @@ class PeerGroup(Group):
         return took, max((one["error"] for one in self._errors(list(self.members))), default=None)
 
 
+def _at_port(address: str, port: int) -> str:
+    """Return a multiaddress (``/ip4/127.0.0.1/tcp/PORT/p2p/ID``) with another port."""
+    return "/".join([*(parts := address.split("/"))[:4], str(port), *parts[5:]])
+
+
 class Series:
-    """Results of the rounds of one kind."""
+    """Results of the rounds of one method; ``seconds`` has None for each failed one."""
 
     def __init__(self) -> None:
-        self.seconds: list[float] = []
+        self.seconds: list[float | None] = []
         self.errors: list[float] = []
-        self.failed = self.failed_with_a_kill = 0
+        self.failed_with_a_kill = 0
 
-    def speeds(self, size: int) -> list[float]:
-        """Return the MB/s of each successful round."""
-        return [4e-6 * size / seconds for seconds in self.seconds]
-
-
-def _series(name: str, group: Group, rounds: int, kills: int) -> Series:
-    """Run undisturbed rounds, then rounds with one killed process each."""
-    seen = Series()
-    for number in range(rounds + 1):
-        seconds, error = group.round()
-        if number == 0:  # warm-up; peers find each other
-            continue
-        if error is None:
-            seen.failed += 1
-        else:
-            seen.seconds.append(seconds)
-            seen.errors.append(error)
-        progress(f"{name}: round {number}: {seconds:.2f} s, error {error}")
-    for number in range(kills):
-        if number:
-            group.round()  # lets the replacement join
-        seconds, error = group.round(kill=number % WORKERS)
-        seen.failed_with_a_kill += error is None
-        progress(f"{name}: kill {number}: {seconds:.2f} s, error {error}")
-    return seen
-
-
-def _rows(prefix: str, seen: Series, size: int, rounds: int, kills: int, note: str) -> list[Row]:
-    rows = []
-    rows.append(row(f"{prefix}_mb_s", "MB/s", seen.speeds(size) or [0.0], note))  # 0: every round failed
-    rows.append(row(f"{prefix}_error", "relative", seen.errors or [1.0], "L2, against the exact mean; 1: none applied"))
-    rows.append(row(f"{prefix}_failed_rounds", "rounds", [seen.failed], f"of {rounds}"))
-    rows.append(row(f"{prefix}_failed_rounds_with_a_kill", "rounds", [seen.failed_with_a_kill], f"of {kills}"))
-    return rows
+    def rows(self, prefix: str, size: int, kills: int, note: str) -> list[Row]:
+        """Return the rows; ``size`` is the number of values of a vector."""
+        speeds = [4e-6 * size / seconds for seconds in self.seconds if seconds]
+        of = f"of {len(self.seconds)}"
+        return [
+            row(f"{prefix}_mb_s", "MB/s", speeds or [0.0], note),  # 0: every round failed
+            row(f"{prefix}_error", "relative", self.errors or [1.0], "L2, against the exact mean; 1: none applied"),
+            row(f"{prefix}_failed_rounds", "rounds", [len(self.seconds) - len(speeds)], of),
+            row(f"{prefix}_failed_rounds_with_a_kill", "rounds", [self.failed_with_a_kill], f"of {kills}"),
+        ]
 
 
 def measure(quick: bool) -> list[Row]:
     """Return the rows; one repetition is one round."""
-    return measure_rounds(quick, rounds=1 if quick else 100, kills=1 if quick else 10)
+    return measure_rounds(quick, rounds=1 if quick else 20, kills=1 if quick else 5)
 
 
 def measure_rounds(quick: bool, rounds: int, kills: int) -> list[Row]:
     """Do what :func:`measure` does, with these numbers of rounds of each kind."""
-    rows: list[Row] = []
-    speeds: dict[str, float] = {}
-    size = specification(quick, DENSE).num_parameters()
-    for name, settings, what in (
-        ("ours", PLAIN, "the default payload, both ways"),
-        ("ours_8bit", DENSE, "all values in 8 bits, both ways"),
-    ):
-        with ExitStack() as stack:
-            group = OurGroup(stack, specification(quick, settings), stack.enter_context(running_store()))
-            seen = _series(name, group, rounds, kills)
-            note = f"{what}; {group.payload_bytes / 1e6:.2f} MB up, {group.update_bytes / 1e6:.2f} MB down"
-            rows += _rows(name, seen, size, rounds, kills, note)
-            speeds[name] = statistics.median(seen.speeds(size) or [0.0])
+    spec = specification(quick, DENSE)
+    size, rows = spec.num_parameters(), []
+    with ExitStack() as stack:
+        loop = stack.enter_context(shaping())
+        ours = {"ours": OurGroup(stack, loop, specification(quick, PLAIN)), "ours_8bit": OurGroup(stack, loop, spec)}
+        peers = (
+            {} if missing_results() else {f"hivemind_{one}": PeerGroup(stack, loop, size, one) for one in COMPRESSIONS}
+        )
+        groups: dict[str, Group] = {**ours, **peers}
+        found = {name: Series() for name in groups}
+        for number in range(rounds + 1):
+            for name, group in groups.items():
+                seconds, error = group.round()
+                progress(f"{name}: round {number}: {seconds:.2f} s, error {error}")
+                if number:  # before is the warm-up; peers find each other
+                    found[name].seconds.append(None if error is None else seconds)
+                    found[name].errors += [] if error is None else [error]
+        for number in range(kills):
+            for name, group in groups.items():
+                if number:
+                    group.round()  # lets the replacement join
+                seconds, error = group.round(kill=number % WORKERS)
+                found[name].failed_with_a_kill += error is None
+                progress(f"{name}: kill {number}: {seconds:.2f} s, error {error}")
+        for name in groups:
+            note = "with its matchmaking"
+            if name in ours:
+                note = f"{ours[name].payload_bytes / 1e6:.2f} MB up, {ours[name].update_bytes / 1e6:.2f} MB down"
+            rows += found[name].rows(name, size, kills, note)
+    turns = zip(found["ours_8bit"].seconds, *(found[name].seconds for name in peers), strict=True)
+    ratios = [
+        min(theirs) / mine for mine, *all_theirs in turns if mine and (theirs := [one for one in all_theirs if one])
+    ]
+    if ratios:
+        rows.append(row("ratio_to_best", "ratio", ratios, "hivemind's best of each turn, to ours_8bit"))
     if absent := missing_results():
         progress(absent)
-        return _by_their_names([replace(found, note=f"{found.note}; {absent}") for found in rows])
-    for compression in COMPRESSIONS:
-        name = f"hivemind_{compression}"
-        with ExitStack() as stack:
-            seen = _series(name, PeerGroup(stack, size, compression), rounds, kills)
-            rows += _rows(name, seen, size, rounds, kills, "with its matchmaking")
-            speeds[name] = statistics.median(seen.speeds(size) or [0.0])
-    best = max(COMPRESSIONS, key=lambda compression: speeds[f"hivemind_{compression}"])
-    note = f"of medians; hivemind's best here is {best}"
-    rows.append(row("ratio_to_best", "ratio", [speeds["ours"] / speeds[f"hivemind_{best}"]], note))
-    rows.append(row("ours_8bit_ratio_to_best", "ratio", [speeds["ours_8bit"] / speeds[f"hivemind_{best}"]], note))
-    return _by_their_names(rows)
+        rows = [replace(one, note=f"{one.note}; {absent}") for one in rows]
+    # The row names require that those of our default payload have no prefix.
+    return [replace(one, name=one.name.removeprefix("ours_")) if one.name in _OURS else one for one in rows]
 
 
 def missing_results() -> str:
     """Return the missing measurements and the reason; empty if complete."""
     return "" if PEER_PYTHON.exists() else "hivemind and the ratio to it are left out: make bench-peers was not run"
-
-
-def _by_their_names(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows; those of our default payload lose their prefix, as the row names require."""
-    return [replace(found, name=found.name.removeprefix("ours_")) if found.name in _OURS else found for found in rows]
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Loss at reduced traffic: eight workers train one model by a dozen methods.
 
-``python -m benchmarks.communication [--json] [--quick] [--seeds N] [--processes N] [--fresh] [--kept] [--tune]``.
+``python -m benchmarks.communication [--json] [--quick] [--seeds N] [--steps N] [--fresh] [--kept] [--tune]``.
 
 A byte model trains on the sources of Python's standard library (28 MB). A run draws 3.1 MB of them, so that few tokens
 occur twice. Loss is in nats per byte on files outside training and tuning. A ratio is the bytes of dense fp32 gradients
@@ -9,20 +9,26 @@ For gradients averaged at every step, the input of all-reduce counts.
 
 - ``ddp_adamw``, ``ddp_muon``: dense, each with its best rate; ``ddp`` is the better one.
 - ``powersgd_1``, ``powersgd_4``: gradients as factors of that rank, torch's own hook.
-- ``diloco``: ours, all entries at 8 bits; nodes fetch the whole model.
-- ``torchft_diloco``: torchft's, whole fp32 parameters, AdamW inside; needs ``make bench-peers``. Without it the deficit
-  covers the other peers, with a note, and the command fails at the end, except with ``--quick``.
-- ``sparseloco``: as published (Sarfi et al., 2025), with AdamW, 30 steps a round, 64 of 4,096 entries at 2 bits and
-  outer rate 1. Every worker fetches the other seven payloads.
+- ``diloco``: DiLoCo by our library, all entries at 8 bits; nodes fetch the whole model. Its outer rate and momentum are
+  tuned for rounds of 10 steps, as the published ones are for 500.
+- ``torchft_diloco``: torchft's, whole fp32 parameters, AdamW inside, the same outer step; needs ``make bench-peers``.
+  Without it the deficit covers the other peers, with a note, and the command fails at the end, except with ``--quick``.
+- ``sparseloco``: SparseLoCo (Sarfi et al., 2025) with AdamW, 30 steps a round, 2 bits and outer rate 1, but 1,024 of
+  4,096 entries. In 50 rounds the published 64 would send a weight less than once; 1,024 send it 12 times, as 64 do in
+  800 rounds. Every worker fetches the other seven payloads.
 - ``default``: the defaults of a training specification.
 - ``at_20x`` to ``at_4000x``: our method along the curve.
 
 ``default_loss_gap`` and ``at_1000x_loss_gap`` are relative to ``ddp`` of the same seed. ``equal_bytes_deficit``
 compares each peer with our best point that sends and fetches no more bytes. It is the largest relative loss of these.
 
+``…_token_factor`` is a method's tokens over those with which dense training reaches the same loss. Dense runs with Muon
+of several lengths, each decayed to its own end, give the curve.
+
 An interrupted benchmark continues: ``.benchmarks/`` keeps every result by method, settings, seed and code version.
 ``--fresh`` measures again; ``--kept`` only reports kept results. One run per core executes at a time (``--processes``);
-no result depends on speed. ``--tune`` prints the losses of tried settings instead, on files without reported results.
+no result depends on speed. ``--tune`` prints the losses of tried settings, ours and the peers', on files without
+reported results. With ``--steps`` all runs have that length, without methods whose rounds do not fit.
 """
 
 import functools
@@ -34,10 +40,11 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import grimp
+import numpy as np
 import torch
 
 from benchmarks.report import Row, end, print_report, progress, report_options, row
@@ -51,6 +58,9 @@ from benchmarks.training.communication_settings import (
     TUNING_SEED,
     Method,
     Scale,
+    dense_lengths,
+    fits,
+    shortened,
     specification,
 )
 from benchmarks.training.corpus import whole_library
@@ -77,8 +87,13 @@ class Run:
     def key(self) -> str:
         """Return digest of everything that determines the outcome."""
         spec = specification(self.method, self.scale, self.seed).to_dict()
-        identity = {"how": self.method.how, "processes": self.method.processes, "spec": spec, "split": self.split}
+        identity = {"how": self.method.how, "spec": spec, "split": self.split}
         return hashlib.sha256(json.dumps([_code_version(), identity], sort_keys=True).encode()).hexdigest()
+
+
+def runs_of(methods: Mapping[str, Method], scale: Scale, seed: int, split: str) -> list[Run]:
+    """Return the runs of those methods whose rounds fit into the scale's steps."""
+    return [Run(name, method, scale, seed, split) for name, method in methods.items() if fits(method, scale)]
 
 
 class OutcomeCache:
@@ -126,7 +141,7 @@ def train(run: Run) -> Outcome | None:
         if method.how == "torchft":
             outcome = by_torchft(spec, run.scale.warmup, tokens, held_out)
         elif method.how == "steps":
-            outcome = by_steps(spec, tokens, held_out, min(method.processes, run.scale.max_processes))
+            outcome = by_steps(spec, tokens, held_out)
         else:
             outcome = by_rounds(spec, tokens, held_out, all_gather=method.how == "all_gather")
     except TrainingDiverged:
@@ -150,20 +165,10 @@ def _trained(runs: Sequence[Run], processes: int) -> Iterator[tuple[Run, Outcome
         yield from ((run, train(run)) for run in runs)
     if processes < 2:
         return
-    context = multiprocessing.get_context("spawn")
-    cores = context.Queue()
-    for number in range(processes):
-        cores.put(sorted(os.sched_getaffinity(0))[number % len(os.sched_getaffinity(0))])
-    with ProcessPoolExecutor(processes, context, _take_core, (cores,)) as pool:
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), torch.set_num_threads, (1,)) as pool:
         waiting = {pool.submit(train, run): run for run in runs}
         for future in as_completed(waiting):
             yield waiting[future], future.result()
-
-
-def _take_core(cores: "multiprocessing.Queue[int]") -> None:
-    """Pin this process and its children to one core: groups that average every step spin."""
-    torch.set_num_threads(1)
-    os.sched_setaffinity(0, {cores.get()})
 
 
 def dense_bytes(scale: Scale) -> int:
@@ -172,12 +177,28 @@ def dense_bytes(scale: Scale) -> int:
     return 4 * spec.num_parameters() * scale.steps
 
 
-def rows_of(seeds: Sequence[dict[str, Outcome]], unit: int) -> list[Row]:
-    """Return the rows from the outcomes by method of each seed; ``unit`` is :func:`dense_bytes`."""
+def token_factor(loss: float, curve: Mapping[int, float]) -> float:
+    """Return the longest dense run's tokens over those that dense runs need for ``loss``.
+
+    ``curve`` has their losses by steps. Logarithms are interpolated. The ends of the curve bound the factor.
+    """
+    steps = sorted(curve)
+    best = np.minimum.accumulate([curve[number] for number in steps])
+    reached = np.interp(np.log(loss), np.log(best[::-1]), np.log(steps[::-1]))
+    return float(steps[-1] / np.exp(reached))
+
+
+def rows_of(seeds: Sequence[dict[str, Outcome]], unit: float, dense: Mapping[str, int]) -> list[Row]:
+    """Return the rows from the outcomes by name of each seed.
+
+    Args:
+        unit: :func:`dense_bytes`.
+        dense: steps of the dense runs, by name; without their outcomes there are no token factors.
+    """
     for found in seeds:
-        dense = [found[name] for name in ("ddp_adamw", "ddp_muon") if name in found]
-        if dense:
-            found["ddp"] = min(dense, key=lambda outcome: outcome.loss)
+        both = [found[name] for name in ("ddp_adamw", "ddp_muon") if name in found]
+        if both:
+            found["ddp"] = min(both, key=lambda outcome: outcome.loss)
     rows = []
     for name in ("ddp", *METHODS):
         measured = [found[name] for found in seeds if name in found]
@@ -193,6 +214,16 @@ def rows_of(seeds: Sequence[dict[str, Outcome]], unit: int) -> list[Row]:
         gaps = [found[name].loss / found["ddp"].loss - 1 for found in seeds if {name, "ddp"} <= found.keys()]
         if gaps:
             rows.append(row(f"{name}_loss_gap", "share", gaps, "of ddp's loss"))
+    for name in METHODS:
+        factors = []
+        for found in seeds:
+            curve = {steps: found[length].loss for length, steps in dense.items() if length in found}
+            if name in found and 0 < len(curve) == len(dense):
+                factors.append(token_factor(found[name].loss, curve))
+        if factors:
+            bounded = max(factors) > 0.999 * max(dense.values()) / min(dense.values())
+            note = "at least: the shortest dense run ends lower" if bounded else ""
+            rows.append(row(f"{name}_token_factor", "x", factors, note))
     deficits = [deficit for found in seeds if (deficit := equal_bytes_deficit(found))]
     if deficits:
         shares, (worst, *_) = zip(*deficits, strict=True)
@@ -225,18 +256,19 @@ def main() -> None:
     options.add_argument("--processes", type=int, help="number of runs at a time (default: number of cores)")
     options.add_argument("--fresh", action="store_true", help="measure kept results again")
     options.add_argument("--kept", action="store_true", help="report kept results without measuring")
+    options.add_argument("--steps", type=int, help="number of steps (default: 1,500), without methods of other rounds")
     options.add_argument("--tune", action="store_true", help="print the losses of tried settings")
     chosen = options.parse_args()
     torch.set_num_threads(1)
     started = time.perf_counter()
-    scale = QUICK if chosen.quick else FULL
+    scale = QUICK if chosen.quick else shortened(FULL, chosen.steps or FULL.steps)
     if chosen.fresh:
         OUTCOMES_PATH.unlink(missing_ok=True)
     kept = OutcomeCache(None if chosen.quick else OUTCOMES_PATH)
     processes = 0 if chosen.kept else chosen.processes or len(os.sched_getaffinity(0))
     unit = dense_bytes(scale)
     if chosen.tune:
-        trials = [Run(name, method, scale, TUNING_SEED, "tuning") for name, method in TRIALS.items()]
+        trials = runs_of(TRIALS, scale, TUNING_SEED, "tuning")
         found = outcomes_of(trials, kept, processes)
         print("| trial | loss | times fewer bytes up | down |\n|---|---|---|---|")
         for run in trials:
@@ -245,10 +277,15 @@ def main() -> None:
                 print(f"| {run.name} | {loss:.4f} | {up:,.0f} | {down:,.0f} |")
         return
     seeds = range(1, 2 if chosen.quick else chosen.seeds + 1)
-    runs = [Run(name, method, scale, seed, "validation") for seed in seeds for name, method in METHODS.items()]
+    runs = [run for seed in seeds for run in runs_of(METHODS, scale, seed, "validation")]
+    runs += [
+        Run(name, METHODS["ddp_muon"], replace(scale, steps=steps), seed, "validation")
+        for seed in seeds
+        for name, steps in list(dense_lengths(scale).items())[:-1]
+    ]
     found = outcomes_of(runs, kept, processes)
     by_seed = [{run.name: found[run] for run in found if run.seed == seed} for seed in seeds]
-    rows = rows_of(by_seed, unit)
+    rows = rows_of(by_seed, unit, dense_lengths(scale))
     rows.append(row("kept_results", "runs", [kept.found], f"of {len(runs)}, measured by earlier runs of the same code"))
     print_report("communication", rows, time.perf_counter() - started, chosen.json)
     if not chosen.quick and TORCHFT_PYTHON.exists():

@@ -1,8 +1,9 @@
 """One hivemind peer in its own process and environment, driven by lines of JSON.
 
-``hivemind_peer.py SIZE none|fp16|8bit PREFIX [ADDRESS ...]`` answers each command with a line of JSON:
-``{"do": "prepare", "seed"}`` fills the tensor, ``{"do": "round", "timeout"}`` averages it, ``{"do": "error", "seeds"}``
-compares it with the exact mean of the vectors of these seeds.
+``hivemind_peer.py SETTINGS`` answers each command with a line of JSON: ``{"do": "prepare", "seed"}`` fills the tensor,
+``{"do": "round"}`` averages it, ``{"do": "error", "seeds"}`` compares it with the exact mean of the vectors of these
+seeds. ``SETTINGS`` is a JSON object: ``size``, ``compression`` (none, fp16 or 8bit), ``prefix``, ``timeout`` of a round
+in seconds, ``addresses`` of other peers, its own ``port``, and the port ``announced`` to others.
 """
 
 import functools
@@ -43,20 +44,26 @@ def exact_mean(size: int, seeds: tuple[int, ...]) -> np.ndarray:
 
 def main() -> None:
     torch.set_num_threads(1)
-    size, chosen, prefix, addresses = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4:]
-    dht = hivemind.DHT(initial_peers=addresses, host_maddrs=["/ip4/127.0.0.1/tcp/0"], start=True)
+    settings = json.loads(sys.argv[1])
+    size, timeout = settings["size"], settings["timeout"]
+    dht = hivemind.DHT(
+        initial_peers=settings["addresses"],
+        host_maddrs=[f"/ip4/127.0.0.1/tcp/{settings['port']}"],
+        announce_maddrs=[f"/ip4/127.0.0.1/tcp/{settings['announced']}"],
+        start=True,
+    )
     tensor = torch.zeros(size)
     averager = hivemind.averaging.DecentralizedAverager(
         [tensor],
         dht,
-        prefix=prefix,
+        prefix=settings["prefix"],
         target_group_size=4,
         min_matchmaking_time=1.0,
         request_timeout=0.5,
-        allreduce_timeout=30.0,
-        sender_timeout=3.0,
-        reducer_timeout=6.0,
-        compression=COMPRESSIONS[chosen](),
+        allreduce_timeout=timeout,
+        sender_timeout=timeout / 10,
+        reducer_timeout=timeout / 5,
+        compression=COMPRESSIONS[settings["compression"]](),
         start=True,
     )
 
@@ -73,7 +80,7 @@ def main() -> None:
         elif command["do"] == "round":
             started, group, reason = time.perf_counter(), None, ""
             try:
-                group = averager.step(timeout=command["timeout"], allow_retries=False)
+                group = averager.step(timeout=timeout, allow_retries=False)
             except Exception as error:  # whatever it raises is a failed round
                 reason = f"{type(error).__name__}: {error}"
             answer(seconds=time.perf_counter() - started, group=len(group or ()), reason=reason[:200])

@@ -42,16 +42,19 @@ class ShapedLink:
 
     def to(self, url: str) -> str:
         """Return the URL of a server of this machine, behind the link."""
-        opening = asyncio.run_coroutine_threadsafe(self._listen(urlsplit(url).port), self._loop)
-        return f"http://127.0.0.1:{opening.result(timeout=10)}"
+        return f"http://127.0.0.1:{self.port_to(urlsplit(url).port)}"
 
-    async def _listen(self, port: int | None) -> int:
+    def port_to(self, port: int | None, *, inbound: bool = False) -> int:
+        """Return a port that leads to ``port``; ``inbound``: that is at the link's own end."""
+        return asyncio.run_coroutine_threadsafe(self._listen(port, inbound), self._loop).result(timeout=10)
+
+    async def _listen(self, port: int | None, inbound: bool) -> int:
+        there, back = (self._down, self._up) if inbound else (self._up, self._down)
+
         async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             with contextlib.suppress(OSError, asyncio.CancelledError):  # the connection ends with the link
                 far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port)
-                await asyncio.gather(
-                    self._carry(reader, far_writer, self._up), self._carry(far_reader, writer, self._down)
-                )
+                await asyncio.gather(self._carry(reader, far_writer, there), self._carry(far_reader, writer, back))
 
         server = await asyncio.start_server(connected, "127.0.0.1", 0)
         return int(server.sockets[0].getsockname()[1])

@@ -20,18 +20,30 @@ class Scale:
         steps: a multiple of every method's steps per round, so that all train on equally many tokens.
         batch_size: sequences of one worker's step.
         warmup: steps of warm-up for methods with one continuous optimiser.
-        max_processes: maximum of a group that averages at every step.
+        curve: steps of the shorter dense runs, each with its own decay to 0.
     """
 
     model: ModelConfig
     steps: int
     batch_size: int
     warmup: int
-    max_processes: int
+    curve: tuple[int, ...]
 
 
-FULL = Scale(ModelConfig(hidden_size=32, num_layers=2, num_heads=4, sequence_length=64), 1500, 4, 30, 8)
-QUICK = Scale(ModelConfig(hidden_size=16, num_layers=1, num_heads=2, sequence_length=16), 60, 1, 5, 2)
+FULL = Scale(
+    ModelConfig(hidden_size=32, num_layers=2, num_heads=4, sequence_length=64), 1500, 4, 30, (150, 300, 600, 1050)
+)
+QUICK = Scale(ModelConfig(hidden_size=16, num_layers=1, num_heads=2, sequence_length=16), 60, 1, 5, (30,))
+
+
+def shortened(scale: Scale, steps: int) -> Scale:
+    """Return the scale with fewer steps, and dense runs in the same proportion."""
+    return replace(scale, steps=steps, curve=tuple(length * steps // scale.steps for length in scale.curve))
+
+
+def dense_lengths(scale: Scale) -> dict[str, int]:
+    """Return the steps of the dense runs with Muon by name; the longest is ``ddp_muon`` itself."""
+    return {f"ddp_muon_{steps}": steps for steps in scale.curve} | {"ddp_muon": scale.steps}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +53,10 @@ class Method:
     Attributes:
         how: ``rounds``, ``all_gather`` (rounds without a server), ``steps`` or ``torchft``.
         settings: settings of the specification.
-        processes: size of a group that averages at every step.
     """
 
     how: str
     settings: Settings
-    processes: int = 1
 
 
 def specification(method: Method, scale: Scale, seed: int) -> TrainingSpec:
@@ -62,16 +72,19 @@ def specification(method: Method, scale: Scale, seed: int) -> TrainingSpec:
     if method.how == "steps":
         return spec
     length = min(spec.training.inner_steps, scale.steps)  # the longest rounds exceed the small scale's steps
-    rounds, left = divmod(scale.steps, length)
-    if left:
-        raise ValueError(f"steps is {scale.steps}; expected a multiple of {length}, the steps of a round")
-    one_segment = replace(spec.training, rounds=rounds, inner_steps=length, segment_steps=length)
+    one_segment = replace(spec.training, rounds=scale.steps // length, inner_steps=length, segment_steps=length)
     return replace(spec, training=one_segment)
+
+
+def fits(method: Method, scale: Scale) -> bool:
+    """Return True if the method's rounds make up exactly the scale's steps."""
+    training = specification(method, scale, 0).training
+    return training.rounds * training.inner_steps == scale.steps
 
 
 ADAMW: Settings = {"optimizer": "adamw", "learning_rate": 32e-3, "weight_decay": 0.1}
 MUON: Settings = {"optimizer": "muon", "muon_learning_rate": 0.04, "learning_rate": 32e-3, "weight_decay": 0.1}
-"""Settings of the dense runs, as found by ``--tune``; peers with AdamW use the former."""
+"""Settings of the dense runs, as found by ``--tune``; torchft's DiLoCo uses the former."""
 
 
 def rounds_of(steps: int) -> Settings:
@@ -83,66 +96,99 @@ def sparse(top_k: int, bits: int = 2) -> Settings:
     return {"top_k": top_k, "value_bits": bits, "down_top_k": top_k, "down_value_bits": bits}
 
 
+def diloco(rate: float, momentum: float) -> Settings:
+    """Return the settings of DiLoCo with these of the outer step."""
+    return {"method": "diloco", "outer_learning_rate": rate, "outer_momentum": momentum} | rounds_of(10)
+
+
+def powersgd(rank: int, rate: float) -> Settings:
+    return ADAMW | {"powersgd_rank": rank, "learning_rate": rate}
+
+
+def sparseloco(steps: int, top_k: int, rate: float) -> Settings:
+    """Return the settings of SparseLoCo with this AdamW rate."""
+    return ADAMW | {"method": "sparseloco", "top_k": top_k, "learning_rate": rate} | rounds_of(steps)
+
+
 METHODS: dict[str, Method] = {
     "ddp_muon": Method("steps", MUON),
     "ddp_adamw": Method("steps", ADAMW),
     "default": Method("rounds", {}),
     "at_1000x": Method("rounds", rounds_of(60) | sparse(1750)),
-    "sparseloco": Method("all_gather", {"method": "sparseloco", **ADAMW}),
-    "torchft_diloco": Method("torchft", {"method": "diloco", **ADAMW, **rounds_of(10)}),
-    "diloco": Method("rounds", {"method": "diloco", **rounds_of(10)}),
-    "powersgd_4": Method("steps", ADAMW | {"powersgd_rank": 4}, processes=8),
+    "sparseloco": Method("all_gather", sparseloco(30, 1024, 32e-3)),
+    "torchft_diloco": Method("torchft", ADAMW | diloco(0.7, 0.5)),
+    "diloco": Method("rounds", diloco(0.7, 0.5)),
+    "powersgd_4": Method("steps", powersgd(4, 32e-3)),
     "at_4000x": Method("rounds", rounds_of(250) | sparse(4096) | {"outer_learning_rate": 1.0, "outer_momentum": 0.0}),
     "at_70x": Method("rounds", rounds_of(10) | sparse(4096, 4)),
     "at_20x": Method("rounds", rounds_of(5) | sparse(4096, 8)),
-    "powersgd_1": Method("steps", ADAMW | {"powersgd_rank": 1}, processes=8),
+    "powersgd_1": Method("steps", powersgd(1, 32e-3)),
 }
 OURS = ("at_20x", "at_70x", "default", "at_1000x", "at_4000x")
 PEERS = ("ddp_adamw", "ddp_muon", "powersgd_1", "powersgd_4", "diloco", "torchft_diloco", "sparseloco")
 TUNING_SEED = 100
-_WARM: Settings = {"warmup_steps": 30}
 
 
 def _muon(rate: float, adamw: float, decay: float = 0.01) -> Settings:
     return {"optimizer": "muon", "muon_learning_rate": rate, "learning_rate": adamw, "weight_decay": decay}
 
 
-def _adamw(rate: float, decay: float) -> Settings:
-    return {"optimizer": "adamw", "learning_rate": rate, "weight_decay": decay}
-
-
-def _trial(steps: int, entries: Settings, rate: float, adamw: float, **others: float) -> Method:
-    return Method("rounds", _WARM | _muon(rate, adamw) | rounds_of(steps) | entries | others)
+def _trial(steps: int, entries: int = 4096, adamw: float = 16e-3, bits: int = 2, **others: float) -> Method:
+    return Method(
+        "rounds", {"warmup_steps": 30} | _muon(0.04, adamw) | rounds_of(steps) | sparse(entries, bits) | others
+    )
 
 
 TRIALS: dict[str, Method] = {
-    "dense Muon 0.04, AdamW 8e-3": Method("steps", _muon(0.04, 8e-3)),
-    "dense Muon 0.06, AdamW 8e-3": Method("steps", _muon(0.06, 8e-3)),
-    "dense Muon 0.08, AdamW 16e-3": Method("steps", _muon(0.08, 16e-3)),
-    "dense Muon 0.12, AdamW 16e-3": Method("steps", _muon(0.12, 16e-3)),
-    "dense Muon 0.08, AdamW 32e-3": Method("steps", _muon(0.08, 32e-3)),
-    "dense Muon 0.08, AdamW 32e-3, decay 0.1": Method("steps", _muon(0.08, 32e-3, 0.1)),
-    "dense Muon 0.04, AdamW 32e-3, decay 0.1": Method("steps", _muon(0.04, 32e-3, 0.1)),
-    "dense AdamW 8e-3": Method("steps", _adamw(8e-3, 0.01)),
-    "dense AdamW 8e-3, decay 0.1": Method("steps", _adamw(8e-3, 0.1)),
-    "dense AdamW 16e-3, decay 0.1": Method("steps", _adamw(16e-3, 0.1)),
-    "dense AdamW 32e-3, decay 0.1": Method("steps", _adamw(32e-3, 0.1)),
-    "H10, 960 entries, AdamW 8e-3": _trial(10, sparse(960), 0.04, 8e-3),
-    "H10, 960 entries, AdamW 16e-3": _trial(10, sparse(960), 0.04, 16e-3),
-    "H5, 350 entries, AdamW 16e-3": _trial(5, sparse(350), 0.04, 16e-3),
-    "H15, all entries, AdamW 16e-3": _trial(15, sparse(4096), 0.04, 16e-3),
-    "H20, all entries, AdamW 8e-3": _trial(20, sparse(4096), 0.04, 8e-3),
-    "H20, all entries, AdamW 16e-3": _trial(20, sparse(4096), 0.04, 16e-3),
-    "H20, all entries, AdamW 32e-3": _trial(20, sparse(4096), 0.04, 32e-3),
-    "H20, all entries, AdamW 32e-3, decay 0.05": _trial(20, sparse(4096), 0.04, 32e-3, weight_decay=0.05),
-    "H20, all entries, AdamW 32e-3, decay 0.1": _trial(20, sparse(4096), 0.04, 32e-3, weight_decay=0.1),
-    "H20, all entries, Muon 0.06": _trial(20, sparse(4096), 0.06, 16e-3),
-    "H20, all entries, outer rate 1.4, momentum 0": _trial(
-        20, sparse(4096), 0.04, 16e-3, outer_learning_rate=1.4, outer_momentum=0.0
-    ),
-    "H20, all entries, error feedback 1": _trial(20, sparse(4096), 0.04, 16e-3, error_feedback_decay=1.0),
-    "H30, all entries at 4 bits": _trial(30, sparse(4096, 4), 0.04, 16e-3),
-    "H20, 344 entries": _trial(20, sparse(344), 0.04, 16e-3),
-    "H60, 1,750 entries": _trial(60, sparse(1750), 0.04, 16e-3),
+    **{
+        f"dense Muon {muon}, AdamW {adamw}, decay {decay}": Method("steps", _muon(muon, adamw, decay))
+        for muon, adamw, decay in (
+            *((0.04, 8e-3, 0.01), (0.06, 8e-3, 0.01), (0.08, 16e-3, 0.01), (0.12, 16e-3, 0.01)),
+            *((0.08, 32e-3, 0.01), (0.08, 32e-3, 0.1), (0.04, 32e-3, 0.1)),
+        )
+    },
+    **{
+        f"dense AdamW {adamw}, decay {decay}": Method("steps", ADAMW | {"learning_rate": adamw, "weight_decay": decay})
+        for adamw, decay in ((8e-3, 0.01), (8e-3, 0.1), (16e-3, 0.1), (32e-3, 0.1))
+    },
+    "H10, 960 entries, AdamW 8e-3": _trial(10, 960, 8e-3),
+    "H10, 960 entries": _trial(10, 960),
+    "H5, 350 entries": _trial(5, 350),
+    "H15": _trial(15),
+    "H20, AdamW 8e-3": _trial(20, adamw=8e-3),
+    "H20": _trial(20),
+    "H20, AdamW 32e-3": _trial(20, adamw=32e-3),
+    "H20, AdamW 32e-3, decay 0.05": _trial(20, adamw=32e-3, weight_decay=0.05),
+    "H20, AdamW 32e-3, decay 0.1": _trial(20, adamw=32e-3, weight_decay=0.1),
+    "H20, Muon 0.06": _trial(20, muon_learning_rate=0.06),
+    "H20, outer rate 1.4, momentum 0": _trial(20, outer_learning_rate=1.4, outer_momentum=0.0),
+    "H20, error feedback 1": _trial(20, error_feedback_decay=1.0),
+    "H30, 4 bits": _trial(30, bits=4),
+    "H20, 344 entries": _trial(20, 344),
+    "H60, 1,750 entries": _trial(60, 1750),
+    **{
+        f"DiLoCo, outer rate {rate}, momentum {momentum}": Method("rounds", diloco(rate, momentum))
+        for momentum, rates in (
+            (0.0, (1.0,)),
+            (0.3, (1.0,)),
+            (0.5, (0.7, 0.9, 1.2)),
+            (0.7, (0.7, 0.9)),
+            (0.9, (0.4, 0.7)),
+        )
+        for rate in rates
+    },
+    **{
+        f"PowerSGD rank {rank}, AdamW {rate}": Method("steps", powersgd(rank, rate))
+        for rank, rates in ((1, (4e-3, 8e-3, 16e-3, 32e-3)), (4, (4e-3, 8e-3, 16e-3, 32e-3, 64e-3)))
+        for rate in rates
+    },
+    **{
+        f"SparseLoCo, H{steps}, {top_k} entries, AdamW {rate}": Method("all_gather", sparseloco(steps, top_k, rate))
+        for steps, top_k in ((15, 512), (30, 512), (30, 1024))
+        for rate in (8e-3, 16e-3, 32e-3)
+    },
 }
-"""Payloads have 2 bits both ways unless stated."""
+"""Settings tried with ``--tune``. Ours (H: steps per round) have all entries at 2 bits and AdamW 16e-3 unless stated.
+
+Each peer has nine trials, as many as ours have with rounds of 20.
+"""

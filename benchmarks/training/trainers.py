@@ -6,7 +6,6 @@ worker and round, its payload, ``aggregate``, and its update. torchft's is torch
 """
 
 import json
-import multiprocessing
 import os
 import statistics
 import subprocess
@@ -14,10 +13,8 @@ import tempfile
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
 import torch.distributed as dist
 
 from benchmarks.report import progress
@@ -116,42 +113,22 @@ def next_replica_states(
     return states, given_back
 
 
-def by_steps(spec: TrainingSpec, train: Tokens, held_out: Tokens, processes: int) -> Outcome:
-    """Train with gradients averaged at every step by ``processes`` processes on one core."""
-    context = multiprocessing.get_context("spawn")
-    answers = context.Queue()
+def by_steps(spec: TrainingSpec, train: Tokens, held_out: Tokens) -> Outcome:
+    """Train with gradients averaged at every step, in one process for all workers.
+
+    All-reduce and PowerSGD are linear, so that only the workers' mean counts. The bytes are those of any one member.
+    """
     with tempfile.TemporaryDirectory() as directory:
-        np.save(Path(directory) / "train.npy", train)
-        started = [
-            context.Process(target=_member, args=(spec, directory, processes, rank, answers))
-            for rank in range(processes)
-        ]
-        for process in started:
-            process.start()
-        for process in started:
-            process.join()
-        if any(process.exitcode for process in started):
-            raise RuntimeError("a process of the group failed; its error is above")
-        sent = [answers.get(timeout=10) for _ in started]
-        end = load_boundary_state(spec, state_path(Path(directory) / "0", spec.segments).read_bytes())
+        dist.init_process_group("gloo", init_method=f"file://{directory}/meeting", world_size=1, rank=0)
+        try:
+            start, group = initial_parameters(spec.model, spec.training.seed), ProcessGroup(spec, WORKERS)
+            unit = Unit(spec, _NO_HASH, 0, 0, start, train, fresh_slot_state(spec), _NO_HASH)
+            run_unit(unit, Path(directory), group=group)
+        finally:
+            dist.destroy_process_group()
+        end = load_boundary_state(spec, state_path(Path(directory), spec.segments).read_bytes())
     parameters = {name: end[f"parameters.{name}"] for name in parameter_shapes(spec.model)}
-    return Outcome(_loss(spec, parameters, held_out), max(sent), max(sent))
-
-
-def _member(spec: TrainingSpec, directory: str, processes: int, rank: int, answers: Any) -> None:
-    torch.set_num_threads(1)
-    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    workdir = Path(directory) / str(rank)
-    workdir.mkdir()
-    dist.init_process_group("gloo", init_method=f"file://{directory}/meeting", world_size=processes, rank=rank)
-    try:
-        train = np.load(Path(directory) / "train.npy", mmap_mode="r")
-        start, group = initial_parameters(spec.model, spec.training.seed), ProcessGroup(spec, WORKERS)
-        unit = Unit(spec, _NO_HASH, 0, 0, start, train, fresh_slot_state(spec), _NO_HASH)
-        run_unit(unit, workdir, group=group)
-        answers.put(group.bytes_sent)
-    finally:
-        dist.destroy_process_group()
+    return Outcome(_loss(spec, parameters, held_out), group.bytes_sent, group.bytes_sent)
 
 
 def by_torchft(spec: TrainingSpec, warmup: int, train: Tokens, held_out: Tokens) -> Outcome | None:

@@ -43,6 +43,7 @@ ROWS = {
         )
         for figure in ("loss", "up_ratio", "down_ratio")
     }
+    | {f"{method}_token_factor" for method in ("default", "powersgd_1", "powersgd_4", "diloco", "sparseloco")}
     | {"default_loss_gap", "at_1000x_loss_gap", "equal_bytes_deficit"},
 }
 

@@ -2,6 +2,7 @@
 
 import math
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from kit.training import TINY
 from benchmarks import averaging, communication
 from benchmarks.communication import DIVERGED, OutcomeCache, Run, equal_bytes_deficit, outcomes_of, rows_of
 from benchmarks.report import end, print_report, row, run
-from benchmarks.training.communication_settings import FULL, METHODS, OURS, QUICK, TRIALS, Scale, specification
+from benchmarks.training.communication_settings import FULL, METHODS, OURS, QUICK, TRIALS, Scale, fits, specification
 from benchmarks.training.trainers import Outcome
 from training_gym.spec.config import TrainingConfig
 
@@ -30,7 +31,7 @@ def test_rows_are_ratios_and_gaps_seed_by_seed() -> None:
         outcomes(ddp_adamw=1.0, ddp_muon=1.25, default=1.1, at_1000x=1.5),
         outcomes(ddp_adamw=2.0, ddp_muon=1.0, default=1.3, at_1000x=1.2),
     ]
-    rows = {one.name: one for one in rows_of(seeds, UNIT)}
+    rows = {one.name: one for one in rows_of(seeds, UNIT, {})}
     assert {f"{name}_{what}" for name in METHODS for what in ("loss", "up_ratio", "down_ratio")} < rows.keys()
     assert (rows["ddp_loss"].min, rows["ddp_loss"].max) == (1.0, 1.0)  # the better of each seed
     assert (rows["default_loss_gap"].min, rows["default_loss_gap"].max) == pytest.approx((0.1, 0.3))
@@ -47,11 +48,11 @@ def test_default_row_runs_product_defaults() -> None:
 def test_unmeasured_method_has_no_row() -> None:
     found = outcomes()
     del found["torchft_diloco"]
-    rows = {one.name: one for one in rows_of([found, outcomes()], UNIT)}
+    rows = {one.name: one for one in rows_of([found, outcomes()], UNIT, {})}
     assert "left out" in rows["equal_bytes_deficit"].note
     assert "torchft_diloco" in rows["equal_bytes_deficit"].note
-    assert "left out" not in {one.name: one for one in rows_of([outcomes()], UNIT)}["equal_bytes_deficit"].note
-    assert not [one for one in rows_of([found], UNIT) if one.name.startswith("torchft")]
+    assert "left out" not in {one.name: one for one in rows_of([outcomes()], UNIT, {})}["equal_bytes_deficit"].note
+    assert not [one for one in rows_of([found], UNIT, {}) if one.name.startswith("torchft")]
 
 
 @pytest.mark.usefixtures("own_logs")
@@ -78,7 +79,7 @@ def test_report_lacking_peer_fails(
 
 
 def test_diverged_method_is_reported_without_savings(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = rows_of([outcomes() | {"at_20x": DIVERGED}], UNIT)
+    rows = rows_of([outcomes() | {"at_20x": DIVERGED}], UNIT, {})
     found = {one.name: one.value for one in rows}
     assert (found["at_20x_loss"], found["at_20x_up_ratio"], found["at_20x_down_ratio"]) == (math.inf, 0, 0)
     print_report("communication", rows, 1.0, as_json=False)
@@ -99,9 +100,20 @@ def test_more_expensive_points_are_excluded_at_equal_bytes() -> None:
 @pytest.mark.parametrize("scale", [FULL, QUICK])
 def test_every_method_trains_on_as_many_tokens(scale: Scale) -> None:
     for method in (METHODS | TRIALS).values():
+        assert fits(method, scale)
         training = specification(method, scale, 1).training
-        assert training.rounds * training.inner_steps == scale.steps
         assert (training.batch_size, training.seed) == (scale.batch_size, 1)
+    assert not fits(METHODS["at_4000x"], replace(FULL, steps=600))  # rounds of 250 steps
+
+
+def test_token_factor_interpolates_annealed_dense_runs() -> None:
+    curve = {100: 4.0, 400: 2.0, 1600: 1.0}
+    factors = [communication.token_factor(loss, curve) for loss in (1.0, math.sqrt(2), 2.0, 4.0, math.inf, 0.5)]
+    assert factors == pytest.approx([1, 2, 4, 16, 16, 1])
+    found = outcomes(default=2.0, diloco=9.0, ddp_muon=1.0) | {f"at_{n}": Outcome(curve[n], 1, 1) for n in (100, 400)}
+    rows = {one.name: one for one in rows_of([found], UNIT, {"at_100": 100, "at_400": 400, "ddp_muon": 1600})}
+    assert (rows["default_token_factor"].value, rows["default_token_factor"].note) == (pytest.approx(4), "")
+    assert "at least" in rows["diloco_token_factor"].note
 
 
 @pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.long)])
@@ -109,7 +121,7 @@ def test_interrupted_benchmark_goes_on(tmp_path: Path, monkeypatch: pytest.Monke
     tokens = np.frombuffer(bytes(range(97, 123)) * 400, np.uint8)
     monkeypatch.setattr("benchmarks.communication.whole_library", lambda: (tokens, tokens, tokens))  # of this process
     monkeypatch.setattr("benchmarks.training.trainers.WORKERS", 2)
-    tiny = Scale(TINY, 10, 1, 2, 1)
+    tiny = Scale(TINY, 10, 1, 2, ())
     runs = [Run("at_20x", METHODS["at_20x"], tiny, seed, "validation") for seed in (1, 2)]
     first = outcomes_of(runs, OutcomeCache(tmp_path / "kept.jsonl"), processes)
     assert first.keys() == set(runs)
@@ -125,6 +137,6 @@ def test_interrupted_benchmark_goes_on(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_seed_without_dense_runs_has_losses_without_gap() -> None:
     found = {"default": Outcome(2.0, 10, 10)}
-    names = {one.name for one in rows_of([found], UNIT)}
+    names = {one.name for one in rows_of([found], UNIT, {})}
     assert "default_loss" in names
     assert not {"default_loss_gap", "equal_bytes_deficit"} & names
