@@ -79,7 +79,7 @@ class Settings(BaseSettings):
     price_notice_seconds: PositiveFloat = 86_400.0
     sweep_interval_seconds: PositiveFloat = 2.0
     chain_poll_seconds: PositiveFloat = 1.0
-    heartbeat_timeout_seconds: float = Field(default=30.0, gt=0, le=60, description="uptime is counted by the minute")
+    heartbeat_timeout_seconds: float = Field(default=45.0, gt=0, le=60, description="nodes poll for two thirds of it")
     lease_seconds: PositiveFloat = 30.0
     round_deadline_seconds: PositiveFloat = 600.0
     round_grace_seconds: PositiveFloat = 30.0

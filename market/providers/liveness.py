@@ -1,4 +1,4 @@
-"""Liveness challenges: a heartbeat counts if the wallet's key signed a recent one.
+"""Heartbeats: one counts if the wallet's key signed a recent challenge.
 
 A challenge is a keyed hash of wallet and period, so it is unpredictable and needs no row. It is valid in its period and
 the next one. Recorded heartbeats or a session token alone do not suffice.
@@ -7,6 +7,15 @@ the next one. Recorded heartbeats or a session token alone do not suffice.
 import hashlib
 import hmac
 
+from market.platform.db.base import utc_now
+from market.platform.http.services import Services
+from market.providers import node_sessions
+from market.providers import service as providers
+from market.providers.benchmarks.service import Workload, benchmark_deadline
+from market.providers.environment_classes import reason_of
+from market.providers.errors import WalletInUse
+from market.providers.router import tier_name
+from market.providers.schemas import HeartbeatRequest, NodeStateView
 from zoo_protocol.hashing import to_hex
 from zoo_protocol.messages import Domain, Heartbeat, recover, typed_data
 
@@ -44,3 +53,37 @@ class Liveness:
     def _of(self, address: str, period: int) -> str:
         message = b"zoo-liveness-1" + bytes.fromhex(address[2:]) + period.to_bytes(8, "big")
         return to_hex(hmac.new(self._secret, message, hashlib.sha256).digest())
+
+
+def receive(services: Services, address: str, body: HeartbeatRequest) -> NodeStateView:
+    """Record a heartbeat if it answers a recent challenge.
+
+    Raises:
+        NotRegistered, WalletInUse: the node cannot work.
+    """
+    at, timeout, challenges = utc_now(), services.settings.heartbeat_timeout_seconds, services.part(Liveness)
+    counted = challenges.is_answered(address, body.challenge, body.signature, at.timestamp())
+    named = counted and bool(body.session)
+    if named and not node_sessions.acquire_wallet_lock(
+        services.redis, address, body.session, body.predecessors, timeout
+    ):
+        raise WalletInUse(f"another node with the wallet {address} sent a heartbeat within the last {timeout:g} s")
+    with services.database.transaction() as session:
+        rtt = body.round_trip_ms
+        provider = providers.heartbeat(session, address, rtt) if counted else providers.require(session, address)
+        benchmark_by = provider.rebenchmark_by
+        if counted:  # only a signed heartbeat starts the time of a benchmark; a session token does not suffice
+            is_at_work = services.part(Workload).is_at_work
+            benchmark_by = benchmark_deadline(session, services.network, provider, at, is_at_work)
+        return NodeStateView(
+            status=provider.status,
+            reason=reason_of(services.settings, provider),
+            tier=tier_name(services.network, provider.tier_id),
+            benchmark_by=benchmark_by,
+            counted=counted,
+            challenge=challenges.challenge(address, at.timestamp()),
+            next_within_seconds=timeout,
+            verifiers_of_class=providers.verifiers_of_class(
+                session, services.settings, provider.environment_class, address, at
+            ),
+        )

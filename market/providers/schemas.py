@@ -108,11 +108,10 @@ class EpochView(BaseModel):
 
 
 class HeartbeatRequest(RequestModel):
-    busy: Annotated[bool, Field(description="True if the node is computing; informative.")] = False
     challenge: Annotated[str, Field(max_length=66, description="Last received challenge; empty at first.")] = ""
     signature: Annotated[str, Field(max_length=132, description="Your wallet's signature of it, EIP-712.")] = ""
     round_trip_ms: Annotated[
-        int | None, Field(ge=0, le=60_000, description="Shortest recent round trip to this API, for placement.")
+        int | None, Field(ge=0, le=60_000, description="Shortest recent round trip to this API without waits.")
     ] = None
 
     session: Annotated[
@@ -128,11 +127,11 @@ class HeartbeatRequest(RequestModel):
     ]
 
 
-class HeartbeatView(BaseModel):
+class NodeStateView(BaseModel):
     status: str
     reason: str | None
     tier: str | None
-    counted: bool = Field(description="True if this heartbeat counts. If not, sign `challenge` and send another.")
+    counted: bool = Field(description="True if this heartbeat counts. If not, sign `challenge` and poll again.")
     challenge: str = Field(description="Challenge for the next heartbeat.")
     benchmark_by: datetime | None = Field(
         description="Deadline of the next hardware benchmark (POST /v1/benchmarks); null if none is due."

@@ -3,11 +3,13 @@
 Only idempotent calls are retried: reads, and writes with an idempotency key, a content identifier or a lease token.
 """
 
+import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
+from weakref import WeakSet
 
 import httpx
 import stamina
@@ -67,19 +69,29 @@ class Connection:
         self._retry_seconds = retry_seconds
         self._sign_in_lock = threading.Lock()
         self._stopping = threading.Event()
+        options: dict[str, Any] = {
+            "base_url": self.api_url,
+            "timeout": _SILENCE_SECONDS,
+            "verify": httpx.create_ssl_context(),
+        }
         hooks = link.hooks() if link else {}
-        self._http = httpx.Client(base_url=self.api_url, timeout=_SILENCE_SECONDS, event_hooks=hooks)
+        self._http, self._polls = (httpx.Client(**options, event_hooks=hooks) for _ in range(2))
+        self._poll_sockets = WeakSet[socket.socket]()
 
     def close(self) -> None:
         """Close all connections."""
         self._http.close()
+        self._polls.close()
 
-    def stop_retries(self) -> None:
-        """Retry nothing from now on: the process ends. Safe in a signal handler."""
+    def stop(self) -> None:
+        """Retry nothing from now on, and end all polls: the process ends. Safe in a signal handler."""
         self._stopping.set()
+        for connected in list(self._poll_sockets):
+            with suppress(OSError):  # it is closed
+                connected.shutdown(socket.SHUT_RDWR)
 
     def wait_or_stop(self, seconds: float) -> bool:
-        """Wait, at most until :meth:`stop_retries`. Return true after it."""
+        """Wait, at most until :meth:`stop`. Return true after it."""
         return self._stopping.wait(seconds)
 
     def get(self, path: str, params: Mapping[str, Any] | None = None) -> Any:
@@ -89,6 +101,17 @@ class Connection:
     def post(self, path: str, body: Any = None, *, repeatable: bool = False) -> Any:
         """Return the JSON answer to a write. Raises as :meth:`call`."""
         return self.call("POST", path, repeatable=repeatable, json=body)
+
+    def poll(self, path: str, body: Any, timeout: float) -> Any:
+        """Return the JSON answer to a long poll, which :meth:`stop` ends. Raises as :meth:`call`."""
+        extensions = {"trace": self._trace_poll}
+        return self.call("POST", path, repeatable=False, json=body, timeout=timeout, extensions=extensions)
+
+    def _trace_poll(self, event: str, info: Mapping[str, Any]) -> None:
+        if event in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
+            self._poll_sockets.add(info["return_value"].get_extra_info("socket"))
+            if self._stopping.is_set():
+                self.stop()
 
     def pages(self, path: str, items: str, cursor: str, params: Mapping[str, Any] | None = None) -> Iterator[Any]:
         """Yield the ``items`` of all pages; ``cursor`` names the next one. Raises as :meth:`call`."""
@@ -169,7 +192,8 @@ class Connection:
     def _attempt(self, method: str, path: str, token: str | None, request: dict[str, Any]) -> Iterator[httpx.Response]:
         headers = {**request.get("headers", {}), **({"Authorization": f"Bearer {token}"} if token else {})}
         try:
-            with self._http.stream(method, path, **{**request, "headers": headers}) as response:
+            http = self._polls if "trace" in request.get("extensions", {}) else self._http
+            with http.stream(method, path, **{**request, "headers": headers}) as response:
                 yield response
         except httpx.TransportError as error:
             raise NoAnswer(f"{type(error).__name__} {error}".strip()) from error

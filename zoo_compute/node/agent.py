@@ -2,9 +2,10 @@
 
 Threads:
 
-- main: heartbeats and the node's lifecycle;
+- main: one long poll for the work of all idle threads, which is the heartbeat, and the node's lifecycle;
 - background services (``background_services.py``), which start before the node joins: claims, disputes, attestations;
-- one per entry of ``_THREADS``: reveals have a short deadline, so they do not wait for training;
+- one per entry of ``_THREADS``: reveals have a short deadline, so they do not wait for training.
+  A thread that gets idle during the main thread's poll polls for itself until that one ends;
 - ``deliver``: uploads units of jobs with ``round_delay`` while the next unit trains.
 """
 
@@ -12,10 +13,12 @@ import logging
 import math
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from training_gym.runtime.profile import ExecutionProfile
@@ -31,7 +34,7 @@ from zoo_compute.node.disk.workspace import Workspace
 from zoo_compute.node.execution import hardware
 from zoo_compute.node.execution.executor import Executor, ExecutorError
 from zoo_compute.node.lifecycle import NodeLifecycle
-from zoo_compute.node.market.calls import WALLET_IN_USE, Lease, Market
+from zoo_compute.node.market.calls import WALLET_IN_USE, Lease, Market, PollAnswer
 from zoo_compute.node.periodic_tasks import DISK_REFUSES, ErrorThrottle, is_disk_full
 from zoo_compute.node.work.acknowledgements import Acknowledgements, Journal, NotAcknowledged
 from zoo_compute.node.work.held_lease import HeldLease, LeaseLost
@@ -43,13 +46,17 @@ from zoo_protocol.messages import Domain
 log = logging.getLogger(__name__)
 
 _BACKGROUND = ("publish", "follow")
-_THREADS = {"provider": (("train",), ("reveal",), ("pin",), _BACKGROUND), "verifier": (("replay",),)}
+_Kinds = tuple[str, ...]
+_THREADS: dict[str, list[_Kinds]] = {
+    "provider": [("train",), ("reveal",), ("pin",), _BACKGROUND],
+    "verifier": [("replay",)],
+}
 """Lease kinds of each worker thread, by role."""
 _NICENESS = 10  # of the publish and follow thread
-_POLL_SECONDS = 2.0  # long poll for a lease; stopping waits for it
+_MAX_POLL_SECONDS = 30.0
+_POLL_PER_TIMEOUT = 2 / 3  # the rest is for a lost answer and a repeated poll
 _RETRY_SECONDS = 1.0
 _REGISTERING_SECONDS = 0.5
-_BEATS_PER_TIMEOUT = 4
 _ROOM_SECONDS = 10.0  # between two checks of a full disk
 _GIB = 1 << 30
 _TASK_ERRORS = (
@@ -104,8 +111,11 @@ class NodeAgent:
         )
         self._services = BackgroundServices(self._parts, self._fail)
         self._stopping = threading.Event()
-        self._busy_threads = 0  # threads that work on a lease
-        self._busy_lock = threading.Lock()
+        self._idle: set[_Kinds] = set()  # kinds of the threads for which the main thread polls
+        self._polled_until = 0.0  # end of the main thread's present poll
+        self._idle_lock = threading.Lock()  # of both
+        self._poll_seconds = 0.0  # length of the main thread's next poll
+        self._inboxes = {kinds: SimpleQueue[Lease | None]() for kinds in _THREADS[config.role]}
         self._unanswered: set[str] = set()  # leases whose final call the market did not answer
         self._deliveries = ThreadPoolExecutor(1, thread_name_prefix="deliver")
         self._last_status = "", ""  # status and reason
@@ -113,16 +123,11 @@ class NodeAgent:
         self._failure: Exception | None = None
         self._has_disk_space()
 
-    @property
-    def is_busy(self) -> bool:
-        """True while a thread works on a lease; heartbeats report it."""
-        return self._busy_threads > 0
-
     def stop(self) -> None:
         """Stop soon and give leases back to the market. Safe in a signal handler."""
         self._stopping.set()
         self._services.stop()
-        self._connection.stop_retries()
+        self._connection.stop()
         self._link.stop()
         self._executor.close()
 
@@ -142,9 +147,11 @@ class NodeAgent:
                 with closing(lifecycle):
                     threads = self._start_workers(lifecycle)
                     while not self._stopping.is_set():
-                        self._stopping.wait(self._send_heartbeat(lifecycle))
+                        self._stopping.wait(self._advance(lifecycle))
         except Exception as error:  # a defect stops the whole node, as in the other threads
             self._fail(error)
+        for inbox in self._inboxes.values():
+            inbox.put(None)
         for thread in threads:
             thread.join()
         self._services.join()
@@ -186,8 +193,9 @@ class NodeAgent:
         while not self._stopping.is_set():
             try:
                 lifecycle = NodeLifecycle(self._config, self._market, self._wallet, self._executor)
-                self._market.acquire_wallet(lifecycle.sign_challenge)
-                lifecycle.register(self._executor.environment_class)
+                lifecycle.environment_class = self._executor.environment_class
+                self._poll(lifecycle)  # first: a refused node must not alter the registration of the other one
+                lifecycle.register(lifecycle.environment_class)
                 return lifecycle
             except Unreachable as error:
                 log.info("waiting_for_market error=%s", error.detail)
@@ -197,10 +205,10 @@ class NodeAgent:
                     raise
         return None
 
-    def _send_heartbeat(self, lifecycle: NodeLifecycle) -> float:
-        """Send one heartbeat and act on the answer; returns the seconds until the next one."""
+    def _advance(self, lifecycle: NodeLifecycle) -> float:
+        """Poll for the idle threads and act on the answer; returns the seconds until the next poll."""
         try:
-            answer = self._heartbeat(lifecycle)
+            answer = self._poll_for_idle_threads(lifecycle)
             if self._last_status != (answer["status"], answer["reason"]):
                 self._last_status = answer["status"], answer["reason"]
                 self._services.run_referee_duties()
@@ -211,15 +219,33 @@ class NodeAgent:
         except ZooError as error:
             if error.code == WALLET_IN_USE:  # two nodes that sign with one wallet risk its stake
                 raise
-            self._throttle.warn(f"{error} {error.remedy or ''}")
+            if not self._stopping.is_set():  # a stop ends the poll
+                self._throttle.warn(f"{error} {error.remedy or ''}")
             return _RETRY_SECONDS
         except OSError as error:  # for example a full disk: tidying frees space
             log.warning("heartbeat_failed error=%s", error)
             self._clean_up()
             return _RETRY_SECONDS
         self._clean_up()
-        registering = answer["status"] in ("registered", "benchmarked")
-        return _REGISTERING_SECONDS if registering else float(answer["next_within_seconds"]) / _BEATS_PER_TIMEOUT
+        return 0.0
+
+    def _poll_for_idle_threads(self, lifecycle: NodeLifecycle) -> dict[str, Any]:
+        with self._idle_lock:
+            kinds = [kind for idle in self._idle for kind in idle]
+            self._polled_until = time.monotonic() + self._poll_seconds
+        try:
+            answer, lease = self._poll(lifecycle, kinds, self._poll_seconds)
+        finally:
+            self._polled_until = 0.0
+        if lease is not None:
+            with self._idle_lock:
+                idle = next(idle for idle in self._idle if lease.kind in idle)
+                self._idle.remove(idle)
+            self._inboxes[idle].put(lease)
+        is_registering = answer["status"] in ("registered", "benchmarked")
+        longest = min(_MAX_POLL_SECONDS, answer["next_within_seconds"] * _POLL_PER_TIMEOUT)
+        self._poll_seconds = _REGISTERING_SECONDS if is_registering else longest
+        return answer
 
     def _clean_up(self) -> None:
         try:
@@ -229,14 +255,14 @@ class NodeAgent:
         except OSError as error:  # another thread moved or removed a file; the next beat tidies again
             log.info("tidy_incomplete error=%s", error)
 
-    def _heartbeat(self, lifecycle: NodeLifecycle) -> dict[str, Any]:
+    def _poll(self, lifecycle: NodeLifecycle, kinds: Sequence[str] = (), seconds: float = 0.0) -> PollAnswer:
         try:
-            return self._market.heartbeat(self.is_busy, lifecycle.sign_challenge)
+            return self._market.poll(lifecycle.sign_challenge, kinds, seconds)
         except ApiError as error:
             if error.code != "not-registered":
                 raise
             lifecycle.register(lifecycle.environment_class)  # the executor can be busy for hours
-            return self._market.heartbeat(self.is_busy, lifecycle.sign_challenge)
+            return self._market.poll(lifecycle.sign_challenge, kinds, seconds)
 
     def _start_workers(self, lifecycle: NodeLifecycle) -> list[threading.Thread]:
         network = lifecycle.network
@@ -254,32 +280,40 @@ class NodeAgent:
         remembered = self._workspace.stored_leases()
         for kinds in _THREADS[self._config.role]:
             resumed = sorted((one for one in remembered if one.kind in kinds), key=lambda one: one.task.get("round", 0))
-            threads.append(threading.Thread(target=self._work, args=(worker, kinds, resumed), name=kinds[0]))
+            arguments = (worker, lifecycle, kinds, resumed)
+            threads.append(threading.Thread(target=self._work, args=arguments, name=kinds[0]))
             threads[-1].start()
         return threads
 
-    def _work(self, worker: Worker, kinds: Sequence[str], resumed: list[Lease]) -> None:
+    def _work(self, worker: Worker, lifecycle: NodeLifecycle, kinds: _Kinds, resumed: list[Lease]) -> None:
         """Resume the remaining leases, then lease work until stopped. A defect stops the whole node."""
         try:
             if kinds == _BACKGROUND:
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
-            self._work_until_stopped(worker, kinds, resumed)
+            for lease in resumed:
+                log.info("lease_resumed kind=%s id=%s", lease.kind, lease.id)
+                self._process_lease(worker, lease)
+            while not self._stopping.is_set():
+                pulled = self._next_lease(lifecycle, kinds)
+                if pulled is not None:
+                    self._process_lease(worker, pulled)
         except Exception as error:
             self._fail(error)
 
-    def _work_until_stopped(self, worker: Worker, kinds: Sequence[str], resumed: list[Lease]) -> None:
-        for lease in resumed:
-            log.info("lease_resumed kind=%s id=%s", lease.kind, lease.id)
-            self._process_lease(worker, lease)
-        while not self._stopping.is_set():
-            try:
-                pulled = self._market.next_lease(list(kinds), _POLL_SECONDS)
-            except ZooError as error:
-                log.warning("no_lease error=%s", error)
-                self._stopping.wait(_RETRY_SECONDS)
-                continue
-            if pulled is not None:
-                self._process_lease(worker, pulled)
+    def _next_lease(self, lifecycle: NodeLifecycle, kinds: _Kinds) -> Lease | None:
+        """Wait for work of these kinds; None if the node stops, or the thread's own poll found none."""
+        with self._idle_lock:
+            seconds = self._polled_until - time.monotonic()
+            if seconds <= 0:
+                self._idle.add(kinds)
+        if seconds <= 0:
+            return self._inboxes[kinds].get()
+        try:
+            return self._poll(lifecycle, kinds, seconds)[1]
+        except ZooError as error:
+            log.warning("no_lease error=%s", error)
+            self._stopping.wait(_RETRY_SECONDS)
+            return None
 
     def _process_lease(self, worker: Worker, lease: Lease) -> None:
         with ExitStack() as stack:
@@ -290,8 +324,7 @@ class NodeAgent:
                 self._workspace.store_lease(lease)
                 return worker.do(held)
 
-            with self._working():
-                rest = self._attempt(held, begin)
+            rest = self._attempt(held, begin)
             if rest is not None:
                 self._deliveries.submit(self._finish, held, rest, stack.pop_all())
 
@@ -299,16 +332,6 @@ class NodeAgent:
         """Forget the lease unless the market did not answer; then the next process resumes it."""
         if lease.id not in self._unanswered:
             self._workspace.forget(lease)
-
-    @contextmanager
-    def _working(self) -> Iterator[None]:
-        with self._busy_lock:
-            self._busy_threads += 1
-        try:
-            yield
-        finally:
-            with self._busy_lock:
-                self._busy_threads -= 1
 
     def _finish(self, held: HeldLease, rest: Callable[[], None], stack: ExitStack) -> None:
         """Deliver a unit while the next one trains. One worker thread keeps the order of rounds."""

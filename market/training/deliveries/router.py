@@ -1,8 +1,8 @@
-"""Lease routes: long poll, heartbeat, commit, complete, fail."""
+"""Lease routes: poll of a node, heartbeat of a lease, commit, complete, fail."""
 
 import time
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
 
 from market.accounts.deps import CurrentAccount
@@ -11,6 +11,8 @@ from market.platform.http.errors import InvalidSignature, StorageDown
 from market.platform.http.refusals import refusals
 from market.platform.http.services import Services
 from market.platform.storage.client import Storage
+from market.providers import liveness
+from market.providers.errors import NotRegistered, WalletInUse
 from market.training.commitments.acknowledgements import Acknowledger
 from market.training.commitments.errors import CommitmentChanged, CommitmentRepeated, CommitmentTooEarly
 from market.training.deliveries import service
@@ -35,27 +37,30 @@ from market.training.leases.schemas import (
     LeaseKind,
     LeaseState,
     LeaseView,
-    NextLease,
+    Poll,
+    PollView,
 )
 
 router = APIRouter(prefix="/v1/leases", tags=["leases"], dependencies=[REPORTS_LIVENESS])
 
 
-@router.post("/next", response_model=LeaseView, responses={204: {"description": "No work within wait_seconds."}})
-async def next_lease(
-    body: NextLease, request: Request, account: CurrentAccount, services: ServicesDep
-) -> LeaseView | Response:
-    """Wait for work assigned to the caller. No transaction is open while the call waits."""
-    until = time.monotonic() + body.wait_seconds
-    while not await request.is_disconnected():
-        lease = await run_in_threadpool(_pull, services, account.address, body.kinds)
-        if lease is not None:
-            return lease
-        left = until - time.monotonic()
-        if left <= 0:
-            break
-        await services.part(LeaseWaiters).wait(account.address, body.kinds, left)
-    return Response(status_code=204)
+@router.post("/next", responses=refusals(NotRegistered, WalletInUse))
+async def poll_for_work(body: Poll, request: Request, account: CurrentAccount, services: ServicesDep) -> PollView:
+    """Send a heartbeat with a signed challenge, and wait for work.
+
+    The heartbeat counts from the start of the call. Without heartbeats a node gets no work. No transaction is open
+    while the call waits.
+    """
+    node, lease = account.address, None
+    state = await run_in_threadpool(liveness.receive, services, node, body)
+    began = time.monotonic()
+    if state.counted:
+        lease = await run_in_threadpool(_pull, services, node, body.kinds)
+        if lease is None and body.wait_seconds:
+            await services.part(LeaseWaiters).wait(node, body.kinds, body.wait_seconds)
+            if not await request.is_disconnected():
+                lease = await run_in_threadpool(_pull, services, node, body.kinds)
+    return PollView(**dict(state), lease=lease, waited_ms=round(1000 * (time.monotonic() - began)))
 
 
 def _pull(services: Services, address: str, kinds: list[LeaseKind]) -> LeaseView | None:

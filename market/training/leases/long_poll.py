@@ -6,6 +6,7 @@ from collections.abc import Collection
 import structlog
 from fastapi.concurrency import run_in_threadpool
 from sqlalchemy.exc import SQLAlchemyError
+from sse_starlette.sse import AppStatus
 
 from market.platform.db.base import utc_now
 from market.platform.db.session import Database
@@ -17,7 +18,7 @@ _log = structlog.get_logger(__name__)
 
 
 class LeaseWaiters:
-    """Waiting nodes, resumed when a lease is offered to them; one event loop."""
+    """Waiting nodes, resumed by an offered lease or the end of the server; one event loop."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -45,7 +46,7 @@ class LeaseWaiters:
                 _log.warning("lease_offer_query_failed", error=str(error))
                 continue
             for offered, (holder, kinds) in waiting.items():
-                if not offered.done() and any((holder, kind) in offers for kind in kinds):
+                if not offered.done() and (AppStatus.should_exit or any((holder, kind) in offers for kind in kinds)):
                     offered.set_result(None)
 
     def _offers(self, holders: Collection[str]) -> set[tuple[str, str]]:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag
 
 from market.platform.http.types import CidString, HashString, RequestModel, SignatureString
+from market.providers.schemas import HeartbeatRequest, NodeStateView
 from market.training.commitments.schemas import AcknowledgementView
 
 MAX_WAIT_SECONDS = 30.0
@@ -28,9 +29,9 @@ ReasonCode = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]{1,64}$")]
 DecimalString = Annotated[str, StringConstraints(pattern=r"^-?[0-9]{1,12}(\.[0-9]{1,12})?$")]
 
 
-class NextLease(RequestModel):
+class Poll(HeartbeatRequest):
     wait_seconds: float = Field(default=0, ge=0, le=MAX_WAIT_SECONDS, description="How long to wait for work.")
-    kinds: list[LeaseKind] = Field(default_factory=lambda: list(LeaseKind), min_length=1, max_length=len(LeaseKind))
+    kinds: list[LeaseKind] = Field(default_factory=list, max_length=len(LeaseKind), description="Work to wait for.")
 
 
 class LeaseView(BaseModel):
@@ -45,6 +46,11 @@ class LeaseView(BaseModel):
     task: dict[str, Any]
     expires_at: datetime
     lease_seconds: float = Field(description="A heartbeat extends the lease to this long from then.")
+
+
+class PollView(NodeStateView):
+    lease: LeaseView | None = Field(description="Work of one of the kinds; null if there was none.")
+    waited_ms: int = Field(description="Time of this answer in which the market waited for work.")
 
 
 class Heartbeat(RequestModel):

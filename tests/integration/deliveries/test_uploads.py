@@ -153,7 +153,7 @@ def test_pieces_lost_by_storage_are_resent(node: Node, state: Path, ipfs: dict[s
 def test_only_holder_sends_only_requested_pieces(node: Node, state: Path, world: World, api: httpx.Client) -> None:
     lease, cid = node.lease(), file_cid(state)
     for holder, token in ((world.node(), lease.token), (node.address, "0x" + "11" * 32)):
-        other = Node(world, api, holder)
+        other = Node(world, api, holder, node.domain)
         forged = Lease.from_dict(lease.as_dict() | {"token": token})
         with raises_code(ApiError, "lease-lost"):
             other.market.file_state(forged, cid)
@@ -194,13 +194,13 @@ def test_attempts_with_progress_are_not_counted(node: Node, state: Path, world: 
         world.age(lease.id)
         expiry.expire_due(world.database, utc_now())
         world.dispatch(job_id)
-    assert node.market.next_lease(["publish"], 0) is None
+    assert node.poll("publish") is None
 
 
 def test_only_cross_class_verifier_uploads_end_state(
     node: Node, world: World, api: httpx.Client, tmp_path: Path
 ) -> None:
-    verifier = Node(world, api, world.node())
+    verifier = Node(world, api, world.node(), node.domain)
     unit = world.one(select(Unit).where(Unit.round == 0))
     end = tmp_path / "end"
     end.write_bytes(bytes(2 * PIECE_BYTES + 1))

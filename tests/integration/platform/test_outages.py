@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import httpx
 import pytest
 from kit.api.clients import accepted, sign_in
-from kit.api.provider_calls import register
+from kit.api.provider_calls import beat, register
 from kit.jobs.jobs_fixtures import World
 from kit.waiting import wait_until
 from redis import Redis
@@ -113,8 +113,7 @@ def test_first_call_after_outage_is_not_refused(api: httpx.Client, services: Ser
     caller = sign_in(api)
     world.register(caller.address)
     world.running([caller.address])
-    pull = caller.post("/v1/leases/next", json={"kinds": ["train"], "wait_seconds": 0})
-    lease = pull.json()
+    lease = beat(caller, services.domain, kinds=["train"])["lease"]
     _seen(world, outages.API, 5 * MINUTE)
     _run_out(world, lease["id"], 4 * MINUTE)
     services.part(ApiPresence)._reported = time.time() - 300

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 from kit.api.clients import sign_in
+from kit.engines.market_processes import ROOT, answers, environment, running
 from kit.jobs.jobs_fixtures import World
 from kit.waiting import wait_until
 
@@ -23,7 +23,6 @@ from zoo_compute.devnet.processes import free_port
 pytest.importorskip("opentelemetry.sdk", reason="the extra `otel` is not installed")
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-ROOT = Path(__file__).parents[3]
 DEADLINE_SECONDS = 300
 
 
@@ -79,43 +78,8 @@ def receiver() -> Iterator[Receiver]:
     receiver.close()
 
 
-def environment(settings: Settings, **more: str) -> dict[str, str]:
-    names = (
-        "database_url",
-        "redis_url",
-        "rpc_url",
-        "ipfs_api",
-        "gateway_url",
-        "deployment_file",
-        "domain",
-        "public_url",
-    )
-    own = {f"ZOO_{name.upper()}": str(getattr(settings, name)) for name in names}
-    keys = {"ZOO_OPERATOR_KEY": "0x" + "11" * 32, "ZOO_ACKNOWLEDGER_KEY": "0x" + "22" * 32}
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
-    return kept | own | keys | {"PYTHONPATH": str(ROOT)} | more
-
-
-@contextmanager
-def running(arguments: list[str], env: dict[str, str], log: Path) -> Iterator[None]:
-    with log.open("wb") as output:
-        process = subprocess.Popen([sys.executable, "-m", *arguments], cwd=ROOT, env=env, stdout=output, stderr=output)
-        try:
-            yield
-        finally:
-            process.terminate()
-            process.wait(30)
-
-
 def wait_for(found: Callable[[], Any], what: str) -> Any:
     return wait_until(found, what, seconds=DEADLINE_SECONDS)
-
-
-def answers(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/healthz").status_code == 200
-    except httpx.TransportError:
-        return False
 
 
 @pytest.mark.long

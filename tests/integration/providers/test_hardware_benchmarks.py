@@ -163,7 +163,7 @@ def test_benchmark_repeats_at_secret_time(api: httpx.Client, database: Database,
     now = datetime.now(UTC)
     assert due() is None
     draw(rebenchmark_at=now)
-    token_only = node.post("/v1/providers/me/heartbeat", json={}).json()
+    token_only = node.post("/v1/leases/next", json={}).json()
     assert token_only["benchmark_by"] is None  # its clock does not start either
     deadline = due()
     assert deadline is not None

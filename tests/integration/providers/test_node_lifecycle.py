@@ -44,7 +44,7 @@ def standing(api: httpx.Client, prover: Executor, tmp_path: Path) -> Iterator[No
 
 
 def heartbeat(standing: NodeLifecycle) -> dict[str, object]:
-    return standing._market.heartbeat(False, standing.sign_challenge)
+    return standing._market.poll(standing.sign_challenge)[0]
 
 
 def test_node_earns_tier_and_repeats_benchmark_on_request(standing: NodeLifecycle, records: Records) -> None:

@@ -114,7 +114,7 @@ def test_only_heartbeats_answering_last_challenge_count(
     def send(challenge: str, signer: Caller) -> bool:
         message = typed_data(services.domain, Heartbeat(node.address, challenge))
         body = {"challenge": challenge, "signature": sign(signer.wallet.key.hex(), message)}
-        counted: bool = node.post("/v1/providers/me/heartbeat", json=body).json()["counted"]
+        counted: bool = node.post("/v1/leases/next", json=body).json()["counted"]
         return counted
 
     def seen() -> datetime | None:
@@ -122,9 +122,9 @@ def test_only_heartbeats_answering_last_challenge_count(
             return session.get_one(Provider, node.address).last_seen_at
 
     before = seen()
-    answer = node.post("/v1/providers/me/heartbeat", json={}).json()
+    answer = node.post("/v1/leases/next", json={}).json()
     assert not answer["counted"]
-    foreign = other.post("/v1/providers/me/heartbeat", json={}).json()["challenge"]
+    foreign = other.post("/v1/leases/next", json={}).json()["challenge"]
     for challenge, signer in (("", node), ("0x" + "ab" * 32, node), (foreign, node), (answer["challenge"], other)):
         assert not send(challenge or "0x" + "00" * 32, signer)
     calls.register(node)  # a session's token suffices, so it keeps no node in the order book
@@ -139,10 +139,10 @@ def test_wallet_serves_only_one_node(api: httpx.Client, services: Services, monk
     node = calls.registered(api)
 
     def beat(session: str, *predecessors: str, signer: Caller = node) -> httpx.Response:
-        challenge = node.post("/v1/providers/me/heartbeat", json={}).json()["challenge"]
+        challenge = node.post("/v1/leases/next", json={}).json()["challenge"]
         signature = sign(signer.wallet.key.hex(), typed_data(services.domain, Heartbeat(node.address, challenge)))
         body = {"challenge": challenge, "signature": signature, "session": session, "predecessors": list(predecessors)}
-        return node.post("/v1/providers/me/heartbeat", json=body)
+        return node.post("/v1/leases/next", json=body)
 
     for _ in range(2):
         assert beat("first").json()["counted"]

@@ -2,22 +2,35 @@
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
 import httpx
-from kit.api.clients import sign_in
+import pytest
+from kit.api.clients import accepted, sign_in
+from kit.api.provider_calls import beat, registered
+from kit.errors import raises_code
 from kit.jobs.jobs_fixtures import World
 from kit.jobs.unit_results import Work
-from kit.waiting import delay
+from kit.waiting import delay, wait_until
+from sse_starlette.sse import AppStatus
 
 from market.platform.http.services import Services
 from market.training.leases import schemas as leases_schemas
 from market.training.leases import service as leases
+from market.training.leases.long_poll import LeaseWaiters
+from market.training.leases.schemas import LeaseKind
+from zoo_compute.base.errors import Unreachable
+from zoo_compute.chain.wallet import Wallet
+from zoo_compute.client.http import Connection
+from zoo_compute.node.market.calls import Market
+from zoo_protocol.hashing import to_hex
+from zoo_protocol.messages import Heartbeat, typed_data
 
 
-def test_waiting_node_gets_work_when_available(api: httpx.Client, world: World) -> None:
-    node, job_id = sign_in(api), world.job()
-    assert node.post("/v1/leases/next", json={}).status_code == 204
+def test_waiting_node_gets_work_when_available(api: httpx.Client, services: Services, world: World) -> None:
+    node, job_id = registered(api), world.job()
+    assert beat(node, services.domain, kinds=list(LeaseKind))["lease"] is None
     offered_at: list[float] = []
 
     def offer() -> None:
@@ -27,12 +40,48 @@ def test_waiting_node_gets_work_when_available(api: httpx.Client, world: World) 
 
     thread = threading.Thread(target=offer)
     thread.start()
-    request = {"wait_seconds": 25, "kinds": ["pin", "reveal"]}
-    lease = node.post("/v1/leases/next", json=request).json()
+    kinds = ["pin", "reveal"]
+    answer = beat(node, services.domain, wait_seconds=25, kinds=kinds)
     thread.join()
-    assert (lease["kind"], lease["task"]) == ("pin", {"a": 1})
+    assert (answer["lease"]["kind"], answer["lease"]["task"]) == ("pin", {"a": 1})
     assert time.monotonic() - offered_at[0] < 10  # long before the wait was over
-    assert node.post("/v1/leases/next", json=request | {"wait_seconds": 0}).status_code == 204
+    assert 300 < answer["waited_ms"] < 10_000
+    assert beat(node, services.domain, kinds=kinds)["lease"] is None
+
+
+def test_poll_without_signature_takes_no_lease(api: httpx.Client, world: World) -> None:
+    node = registered(api)
+    world.call(leases.create_lease, kind="pin", holder=node.address, job_id=world.job(), task={}, seconds=60)
+    answer = accepted(node.post("/v1/leases/next", json={"kinds": ["pin"], "wait_seconds": 25}))
+    assert (answer["counted"], answer["lease"]) == (False, None)
+    assert answer["waited_ms"] < 10
+
+
+def test_stopped_node_ends_poll_and_takes_no_lease(api: httpx.Client, services: Services, world: World) -> None:
+    node, waiting = registered(api), services.part(LeaseWaiters)._waiting
+    wallet = Wallet(to_hex(bytes(node.wallet.key)))
+    connection = Connection(str(api.base_url), wallet=wallet)
+
+    def sign(challenge: str) -> str:
+        return wallet.sign_typed_data(typed_data(services.domain, Heartbeat(node.address, challenge)))
+
+    with ThreadPoolExecutor() as pool:
+        polled = pool.submit(Market(connection).poll, sign, ["pin"], 30.0)
+        wait_until(lambda: waiting)
+        connection.stop()
+        with raises_code(Unreachable, "market-unreachable"):
+            polled.result(10)
+    world.call(leases.create_lease, kind="pin", holder=node.address, job_id=world.job(), task={}, seconds=60)
+    wait_until(lambda: not waiting)  # the market sees the offer, and the closed connection
+    assert beat(node, services.domain, kinds=["pin"])["lease"] is not None
+
+
+def test_stopping_server_answers_waiting_polls(
+    api: httpx.Client, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AppStatus, "should_exit", True)  # as after SIGTERM
+    answer = beat(registered(api), services.domain, kinds=["pin"], wait_seconds=25)
+    assert answer["waited_ms"] < 10_000
 
 
 def test_unit_is_committed_and_completed_over_http(api: httpx.Client, services: Services, world: World) -> None:
@@ -41,11 +90,10 @@ def test_unit_is_committed_and_completed_over_http(api: httpx.Client, services: 
     world.register(node.address)
     job_id = world.running([node.address], redundancy=1)
     headers = node.headers
-    answer = api.post("/v1/leases/next", json={"kinds": ["train"]}, headers=headers)
-    lease = leases_schemas.LeaseView.model_validate(answer.json())
+    lease = leases_schemas.LeaseView.model_validate(beat(node, services.domain, kinds=["train"])["lease"])
     path = f"/v1/leases/{lease.id}"
-    beat = api.post(f"{path}/heartbeat", json={"token": lease.token, "step": 1}, headers=headers)
-    assert datetime.fromisoformat(beat.json()["expires_at"]) > lease.expires_at
+    extended = api.post(f"{path}/heartbeat", json={"token": lease.token, "step": 1}, headers=headers)
+    assert datetime.fromisoformat(extended.json()["expires_at"]) > lease.expires_at
     work = Work(world, lease, node.address)
     commitment = work.commitment(services.domain).model_dump(mode="json")
     assert api.post(f"{path}/commit", json=commitment, headers=headers).json()["status"] == "active"

@@ -55,11 +55,12 @@ def commit_benchmark(caller: Caller, run: Mapping[str, Any]) -> bytes:
     return prover.open(from_hex(answer["secret"]))
 
 
-def beat(caller: Caller, domain: Domain) -> dict[str, Any]:
-    challenge = caller.post("/v1/providers/me/heartbeat", json={}).json()["challenge"]
+def beat(caller: Caller, domain: Domain, **poll: object) -> dict[str, Any]:
+    """Poll with a valid heartbeat, by default for no work."""
+    challenge = caller.post("/v1/leases/next", json={}).json()["challenge"]
     signature = sign(caller.wallet.key.hex(), typed_data(domain, Heartbeat(caller.address, challenge)))
-    body = {"busy": True, "challenge": challenge, "signature": signature}
-    answer: dict[str, Any] = caller.post("/v1/providers/me/heartbeat", json=body).json()
+    body = {"challenge": challenge, "signature": signature, **poll}
+    answer: dict[str, Any] = accepted(caller.post("/v1/leases/next", json=body))
     return answer
 
 

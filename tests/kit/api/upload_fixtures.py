@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import select
 
 from kit.jobs.jobs_fixtures import World
+from market.platform.http.services import Services
 from market.platform.storage.errors import BlobNotFound
 from market.training.units.models import Unit
 from zoo_compute.base.link import Link
@@ -17,6 +18,7 @@ from zoo_compute.node.market.calls import Lease, Market
 from zoo_compute.node.work.held_lease import HeldLease
 from zoo_compute.node.work.uploads import upload_file
 from zoo_protocol.content.unixfs import PIECE_BYTES, cid_of_file
+from zoo_protocol.messages import Domain, Heartbeat, typed_data
 
 MODEL = {"hidden_size": 320, "num_layers": 1, "num_heads": 4, "sequence_length": 8}
 """1.4 million parameters: a slot state of three pieces."""
@@ -30,8 +32,8 @@ class Stopped(BaseException):
 class Node:
     """A node's wallet, file and connection."""
 
-    def __init__(self, world: World, api: httpx.Client, address: str) -> None:
-        self.world, self.address = world, address
+    def __init__(self, world: World, api: httpx.Client, address: str, domain: Domain) -> None:
+        self.world, self.address, self.domain = world, address, domain
         self.key = "0x" + bytes(world.wallets[address].key).hex()
         self.url = str(api.base_url).rstrip("/")
         self.restart()
@@ -41,9 +43,15 @@ class Node:
         self.market = Market(Connection(self.url, wallet=Wallet(self.key), link=self.link))
 
     def lease(self, kind: str = "publish") -> Lease:
-        lease = self.market.next_lease([kind], 0)
+        lease = self.poll(kind)
         assert lease is not None
         return lease
+
+    def poll(self, kind: str) -> Lease | None:
+        def sign(challenge: str) -> str:
+            return Wallet(self.key).sign_typed_data(typed_data(self.domain, Heartbeat(self.address, challenge)))
+
+        return self.market.poll(sign, [kind])[1]
 
     def upload(self, lease: Lease, path: Path, *, stop_after: int | None = None) -> str:
         """Upload the file; with ``stop_after``, end the process after as many pieces."""
@@ -67,8 +75,8 @@ class Node:
 
 
 @pytest.fixture(name="node")
-def publishing_node(world: World, api: httpx.Client) -> Node:
-    node = Node(world, api, world.node())
+def publishing_node(world: World, api: httpx.Client, services: Services) -> Node:
+    node = Node(world, api, world.node(), services.domain)
     job_id = world.running(
         [node.address], document={**world.spec.to_dict(), "model_config": MODEL} | {"training_config": TRAINING}
     )

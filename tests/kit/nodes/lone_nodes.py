@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kit.nodes.networks import NETWORK
+from kit.waiting import delay
 from zoo_compute.base.link import Link
 from zoo_compute.chain.wallet import Wallet
 from zoo_compute.node.agent import NodeAgent
@@ -23,7 +24,13 @@ from zoo_protocol.hashing import to_hex
 
 KEY = "0x" + "11" * 32
 SAID = {"status": "active", "reason": None, "benchmark_by": None, "next_within_seconds": 4, "verifiers_of_class": 2}
-"""The market's answer to a heartbeat."""
+"""A node's state in the market's answer to a poll."""
+
+
+def poll_without_work(*_: object) -> tuple[dict[str, Any], None]:
+    """Stand in for a node's poll."""
+    delay(0.02)
+    return SAID, None
 
 
 def config_of(directory: Path, url: str = "http://127.0.0.1:1") -> NodeConfig:
@@ -32,7 +39,7 @@ def config_of(directory: Path, url: str = "http://127.0.0.1:1") -> NodeConfig:
 
 def agent_of(directory: Path, url: str = "http://127.0.0.1:1") -> NodeAgent:
     """Build a node whose executor starts nothing."""
-    idle = SimpleNamespace(start=lambda: None, close=lambda: None, last_class="")
+    idle = SimpleNamespace(start=lambda: None, close=lambda: None, last_class="", environment_class="class")
     return NodeAgent(config_of(directory, url), Wallet(KEY), lambda *_: idle)  # type: ignore[arg-type,return-value]
 
 
@@ -61,6 +68,9 @@ class Standing:
 
     def log_verifier_count(self, _: int) -> None:
         self.heard.release()
+
+    def sign_challenge(self, _: str) -> str:
+        return "0x"
 
     def advance(self, *_: Any, **__: Any) -> None:
         if self.defect is not None:

@@ -1,17 +1,20 @@
 """A node's reports while its threads run concurrently."""
 
+import json
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
-from kit.nodes.lone_nodes import KEY, SAID, Standing, agent_of, config_of, running
+from kit.nodes.lone_nodes import KEY, SAID, Standing, agent_of, config_of, poll_without_work, running
 from kit.nodes.networks import NETWORK
 from kit.waiting import wait_until
 
@@ -30,7 +33,6 @@ from zoo_compute.node.disputes.omissions import Omissions
 from zoo_compute.node.execution.executor import Executor
 from zoo_compute.node.market.calls import Lease
 from zoo_compute.node.payouts import Payouts
-from zoo_compute.node.work.held_lease import HeldLease
 from zoo_protocol.content.cid import RAW, of_block
 
 
@@ -42,49 +44,6 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NodeAgent:
     return agent_of(tmp_path)
 
 
-class Gates:
-    def __init__(self, *kinds: str) -> None:
-        self.begun = {kind: threading.Event() for kind in kinds}
-        self.may_end = {kind: threading.Event() for kind in kinds}
-
-    def do(self, held: HeldLease) -> None:
-        kind = held.lease.kind
-        self.begun[kind].set()
-        assert self.may_end[kind].wait(60)
-        if kind == "pin":
-            raise OSError("no space left")  # given up: the thread goes on to its next lease
-
-
-def lease(kind: str) -> Lease:
-    return Lease(kind, kind, "0x" + "00" * 32, "0x" + "11" * 32, {}, 30.0)
-
-
-def test_node_is_busy_until_last_thread_ends(agent: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent, "_report_failure", lambda *_: None)
-    gates: Any = Gates("train", "pin")
-    threads = {kind: threading.Thread(target=agent._process_lease, args=(gates, lease(kind))) for kind in gates.begun}
-    assert not agent.is_busy
-    for kind, thread in threads.items():
-        thread.start()
-        assert gates.begun[kind].wait(60)
-    assert agent.is_busy
-    gates.may_end["pin"].set()
-    threads["pin"].join(60)
-    assert agent.is_busy  # it still trains
-    gates.may_end["train"].set()
-    threads["train"].join(60)
-    assert not agent.is_busy
-
-
-def test_failing_thread_does_not_keep_node_busy(agent: NodeAgent) -> None:
-    def defect(_: Lease) -> None:
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        agent._process_lease(SimpleNamespace(do=defect), lease("train"))  # type: ignore[arg-type]
-    assert not agent.is_busy
-
-
 @pytest.fixture
 def node(agent: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> NodeAgent:
     """A node without work, pay and disputes."""
@@ -92,9 +51,60 @@ def node(agent: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> NodeAgent:
     for duty in (Omissions, Disputes):
         monkeypatch.setattr(duty, "watch", lambda _: None)
     monkeypatch.setattr(agent, "_start_workers", lambda _: [])
-    monkeypatch.setattr(agent, "_heartbeat", lambda _: SAID)
+    monkeypatch.setattr(agent, "_poll", poll_without_work)
     monkeypatch.setattr(BackgroundServices, "_duties_in_disputes", lambda *_: {})
     return agent
+
+
+def test_idle_node_makes_two_requests_a_minute(agent: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
+    spent: dict[int, float] = defaultdict(float)  # by thread
+    over, may_end = threading.Event(), threading.Event()
+    requests: list[dict[str, Any]] = []
+
+    def spend(seconds: float) -> None:
+        spent[threading.get_ident()] += seconds
+        if spent[threading.get_ident()] >= 120:
+            over.set()
+            may_end.wait(60)
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        body = json.loads(request.read())
+        if spent[threading.get_ident()] >= 60:  # before that, threads start
+            requests.append(body)
+        spend(body.get("wait_seconds", 0))
+        said = SAID | {"counted": True, "challenge": "0x", "lease": None, "waited_ms": 0, "next_within_seconds": 45}
+        return httpx.Response(200, json=said)
+
+    market = httpx.Client(base_url="http://market", transport=httpx.MockTransport(answer))
+    monkeypatch.setattr(agent._connection, "_polls", market)
+    monkeypatch.setattr(agent._connection, "_http", market)
+    monkeypatch.setattr(agent._stopping, "wait", spend)
+    monkeypatch.setattr(BackgroundServices, "use_network", lambda *_: None)
+    monkeypatch.setattr(agent, "_join", Standing)
+    with running(agent, may_end):
+        assert over.wait(60)
+        assert len(requests) == 2
+    assert sorted(requests[0]["kinds"]) == ["follow", "pin", "publish", "reveal", "train"]
+
+
+def test_thread_freed_during_poll_polls_for_itself(agent: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
+    main_polls, own_poll, may_end = (threading.Event() for _ in range(3))
+
+    def poll(_: object, kinds: Sequence[str], seconds: float) -> tuple[dict[str, Any], Lease | None]:
+        if "train" not in kinds and not seconds:
+            return SAID, None
+        if threading.current_thread().name != "train" and "train" in kinds:
+            return SAID, Lease("l", "train", "0x" + "00" * 32, "0x" + "11" * 32, {}, 30.0)
+        (own_poll if kinds == ("train",) and 0 < seconds < 3 else main_polls).set()
+        may_end.wait(60)
+        return SAID, None
+
+    monkeypatch.setattr(agent, "_make_worker", lambda **_: SimpleNamespace(do=lambda _: main_polls.wait(60) and None))
+    monkeypatch.setattr(agent, "_poll", poll)
+    monkeypatch.setattr(BackgroundServices, "use_network", lambda *_: None)
+    monkeypatch.setattr(agent, "_join", Standing)
+    with running(agent, may_end):
+        assert own_poll.wait(30)
 
 
 def test_unmined_claim_does_not_delay_heartbeats(node: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,7 +270,7 @@ def refused(*_: object) -> None:
 
 def test_node_stops_when_other_node_has_its_wallet(node: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node, "_join", Standing)
-    monkeypatch.setattr(node, "_heartbeat", refused)
+    monkeypatch.setattr(node, "_poll", refused)
     with pytest.raises(ApiError, match="wallet-in-use"):
         node.run()
     assert node._stopping.is_set()
@@ -270,7 +280,7 @@ def test_refused_node_keeps_registration_of_other_unchanged(agent: NodeAgent, mo
     registered: list[str] = []
     standing = SimpleNamespace(register=registered.append, sign_challenge=None)
     monkeypatch.setattr("zoo_compute.node.agent.NodeLifecycle", lambda *_: standing)
-    monkeypatch.setattr(agent._market, "acquire_wallet", refused)
+    monkeypatch.setattr(agent._market, "poll", refused)
     with pytest.raises(ApiError, match="wallet-in-use"):
         agent.run()
     assert not registered

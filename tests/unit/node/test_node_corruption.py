@@ -14,8 +14,16 @@ from typing import Any
 import pytest
 from eth_account import Account
 from kit.engines.disks import fill_disk
-from kit.nodes.lone_nodes import KEY, SAID, Standing, agent_of, config_of, running, trained, training_worker
-from kit.waiting import delay
+from kit.nodes.lone_nodes import (
+    KEY,
+    Standing,
+    agent_of,
+    config_of,
+    poll_without_work,
+    running,
+    trained,
+    training_worker,
+)
 
 from training_gym.units.trace import state_path
 from zoo_compute.base.errors import Unreachable
@@ -118,7 +126,7 @@ def lives(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], list[str]]:
     done: list[str] = []
     monkeypatch.setattr(Payouts, "collect", lambda _: None)
     monkeypatch.setattr(NodeAgent, "_process_lease", lambda _self, _worker, lease: done.append(lease.kind))
-    monkeypatch.setattr(NodeAgent, "_heartbeat", lambda *_: SAID)
+    monkeypatch.setattr(NodeAgent, "_poll", poll_without_work)
     monkeypatch.setattr(NodeComponents, "omission_chain", lambda *_: away)
     monkeypatch.setattr(NodeComponents, "gateway", lambda *_: None)
     monkeypatch.setattr("zoo_compute.node.background_services.DisputeChain", away)
@@ -128,7 +136,6 @@ def lives(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], list[str]]:
         monkeypatch.setattr(NodeAgent, "_join", lambda _: standing)
         with lock_state_directory(root):
             agent = agent_of(root)
-            monkeypatch.setattr(agent._market, "next_lease", lambda *_: delay(0.02))
             with running(agent):
                 assert standing.heard.acquire(timeout=60)
                 agent._journal.all()

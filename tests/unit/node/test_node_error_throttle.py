@@ -110,9 +110,7 @@ def test_full_disk_allows_later_benchmark(
 @pytest.mark.parametrize("answer", [{}, [], None, "fine", {"status": "active", "counted": True, "challenge": "x"}])
 def test_malformed_answer_ends_no_node_thread(tmp_path: Path, answer: Any) -> None:
     nothing: Any = None
-    connection: Any = SimpleNamespace(
-        get=lambda *_, **__: answer, post=lambda *_, **__: answer, call=lambda *_, **__: answer
-    )
+    connection: Any = SimpleNamespace(**dict.fromkeys(("get", "post", "call", "poll"), lambda *_, **__: answer))
     network: Any = SimpleNamespace(chain_id=1, tiers={"bronze": None}, contracts={"JobEscrow": OMISSIONS})
     config = NodeConfig("http://127.0.0.1:1", "provider", tmp_path, "node")
     market = Market(connection)
@@ -120,13 +118,13 @@ def test_malformed_answer_ends_no_node_thread(tmp_path: Path, answer: Any) -> No
     attesting = AttestationRenewal(market, "0x", nothing, nothing)
     calls: list[Callable[[], Any]] = [
         market.network,
-        lambda: market.heartbeat(False, lambda _: "0x"),
+        lambda: market.poll(lambda _: "0x"),
         lambda: market.upload(b""),
         lambda: market.dispute("0x"),
         payouts.collect,
     ]
-    if answer:  # the other answer is valid: no work, no asks
-        calls += [market.open_asks, lambda: market.next_lease(["train"], 0.0)]
+    if answer:  # the other answer is valid: no asks
+        calls.append(market.open_asks)
     for call in calls:
         with raises_code(Unreachable, "answer-unknown"):
             call()

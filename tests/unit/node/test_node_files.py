@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kit.nodes.lone_nodes import SAID, agent_of, trained, training_worker
+from kit.nodes.lone_nodes import agent_of, poll_without_work, trained, training_worker
 
 from zoo_compute.base.errors import ZooError
 from zoo_compute.content.gateway import GatewayClient
@@ -71,19 +71,19 @@ def agent(tmp_path: Path) -> NodeAgent:
 
 
 def test_disk_failure_does_not_end_heartbeats(agent: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent, "_heartbeat", lambda _: SAID | {"next_within_seconds": 60})
+    monkeypatch.setattr(agent, "_poll", poll_without_work)
     idle = SimpleNamespace(advance=lambda *_, **__: None, log_verifier_count=lambda _: None)
 
     def refuse(*_: Any, **__: Any) -> None:
         Path("/dev/null/no").read_bytes()
 
-    assert agent._send_heartbeat(SimpleNamespace(advance=refuse, log_verifier_count=lambda _: None)) == 1.0  # type: ignore[arg-type]
+    assert agent._advance(SimpleNamespace(advance=refuse, log_verifier_count=lambda _: None)) == 1.0  # type: ignore[arg-type]
 
     def vanished(*_: Any) -> None:
         raise FileNotFoundError("moved by another thread")
 
     monkeypatch.setattr(Workspace, "tidy", vanished)
-    assert agent._send_heartbeat(idle) == 15.0  # type: ignore[arg-type]
+    assert agent._advance(idle) == 0.0  # type: ignore[arg-type]
 
 
 def test_disk_failure_costs_lease_but_not_node(agent: NodeAgent, monkeypatch: pytest.MonkeyPatch) -> None:

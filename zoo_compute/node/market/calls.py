@@ -20,7 +20,7 @@ _ROUND_TRIPS = 8
 _MAX_ROUND_TRIP_MS = 60_000
 _SILENCE_SECONDS = 30.0
 _READ_BYTES_PER_SECOND = 5_000_000  # lower bound
-_OF_A_HEARTBEAT = {"status", "reason", "benchmark_by", "verifiers_of_class"}
+_OF_A_POLL = {"status", "reason", "benchmark_by", "verifiers_of_class"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,7 @@ class Disputed:
 
 
 Asking = Lease | Disputed
+PollAnswer = tuple[dict[str, Any], Lease | None]
 
 
 class Market:
@@ -89,8 +90,8 @@ class Market:
         """Register this node, or renew its registration."""
         self._connection.post("/v1/providers", registration, repeatable=True)
 
-    def heartbeat(self, busy: bool, sign: Callable[[str], str]) -> dict[str, Any]:
-        """Send a heartbeat; return status, reason, and seconds until the next one.
+    def poll(self, sign: Callable[[str], str], kinds: Sequence[str] = (), wait_seconds: float = 0.0) -> PollAnswer:
+        """Send a heartbeat and wait for work; return the node's state at the market and a lease.
 
         Args:
             sign: returns the wallet's signature of a challenge.
@@ -98,35 +99,29 @@ class Market:
         Raises:
             ApiError: ``wallet-in-use``: another node has the wallet; ``not-registered``.
         """
-        with answer_errors("a heartbeat"):
-            answer = self._beat(busy, sign)
+        with answer_errors("a poll"):
+            answer = self._poll(sign, kinds, wait_seconds)
             if not answer["counted"]:  # the first one or after a timeout: the challenge is known only now
-                answer = self._beat(busy, sign)
-            missing = _OF_A_HEARTBEAT - answer.keys()
+                answer = self._poll(sign, kinds, wait_seconds)
+            missing = _OF_A_POLL - answer.keys()
             if missing:
                 raise KeyError(*missing)
-            return answer | {"next_within_seconds": float(answer["next_within_seconds"])}
+            lease = Lease.from_dict(answer["lease"]) if answer["lease"] else None
+            if lease is not None and lease.kind not in kinds:
+                raise ValueError(f"the lease is of kind {lease.kind!r:.80}")
+            return answer | {"next_within_seconds": float(answer["next_within_seconds"])}, lease
 
-    def acquire_wallet(self, sign: Callable[[str], str]) -> None:
-        """Send a heartbeat first: a refused node must not alter the other's registration.
-
-        Raises:
-            ApiError: ``wallet-in-use``.
-        """
-        try:
-            self.heartbeat(False, sign)
-        except ApiError as error:
-            if error.code != "not-registered":
-                raise
-
-    def _beat(self, busy: bool, sign: Callable[[str], str]) -> dict[str, Any]:
-        body: dict[str, Any] = {"busy": busy, "round_trip_ms": min(self._round_trips_ms, default=None)}
+    def _poll(self, sign: Callable[[str], str], kinds: Sequence[str], wait_seconds: float) -> dict[str, Any]:
+        body: dict[str, Any] = {"kinds": kinds, "wait_seconds": wait_seconds}
+        body["round_trip_ms"] = min(self._round_trips_ms, default=None)
         if self._challenge:
             body |= self._session
             body |= {"challenge": self._challenge, "signature": sign(self._challenge)}
         started = time.monotonic()
-        answer = self._post("/v1/providers/me/heartbeat", body)
-        self._round_trips_ms.append(min(round((time.monotonic() - started) * 1000), _MAX_ROUND_TRIP_MS))
+        # Not repeated: if the answer is lost, the lease becomes available again after it expires.
+        answer: dict[str, Any] = self._connection.poll("/v1/leases/next", body, wait_seconds + _MARGIN_SECONDS)
+        round_trip_ms = round((time.monotonic() - started) * 1000) - int(answer["waited_ms"])
+        self._round_trips_ms.append(min(max(round_trip_ms, 0), _MAX_ROUND_TRIP_MS))
         self._challenge = answer["challenge"]
         return answer
 
@@ -231,16 +226,6 @@ class Market:
         """Submit a signed verdict: ``dispute_id``, ``draw``, ``provider_correct``, and so on."""
         body = {name: verdict[name] for name in ("draw", "provider_correct", "reason", "signature")}
         self._connection.post(f"/v1/disputes/{verdict['dispute_id']}/verdicts", body, repeatable=True)
-
-    def next_lease(self, kinds: list[str], wait_seconds: float) -> Lease | None:
-        """Lease work of these kinds; waits for up to ``wait_seconds``."""
-        body = {"kinds": kinds, "wait_seconds": wait_seconds}
-        # Not repeated: if the answer is lost, the lease becomes available again after it expires.
-        found = self._connection.call(
-            "POST", "/v1/leases/next", repeatable=False, json=body, timeout=wait_seconds + _MARGIN_SECONDS
-        )
-        with answer_errors("a call for work"):
-            return Lease.from_dict(found) if found else None
 
     def keep_lease(self, lease: Lease, step: int) -> None:
         """Extend a lease and report progress."""
