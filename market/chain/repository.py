@@ -5,7 +5,7 @@ from datetime import datetime
 
 from sqlalchemy import ColumnElement, and_, delete, exists, func, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, aliased
 
 from market.chain.contracts.codec import ChainEvent, decode_log
 from market.chain.models import ChainBlock, ChainCursor, ChainLog, TxAttempt, TxIntent
@@ -14,6 +14,8 @@ from market.domain.lifecycle import IntentStatus
 
 UNMINED = (IntentStatus.SIGNED, IntentStatus.BROADCAST)
 IN_FLIGHT = (*UNMINED, IntentStatus.MINED)
+DEPOSIT = "deposit"
+"""Kind of the intents that add to a payer's balance; their subject is the payer."""
 
 
 def locked_intent(session: Session, intent_id: int) -> TxIntent:
@@ -21,9 +23,19 @@ def locked_intent(session: Session, intent_id: int) -> TxIntent:
 
 
 def next_queued(session: Session, account: str, after: int) -> TxIntent | None:
-    """Return the account's oldest queued intent with an id above ``after``."""
+    """Return the account's oldest queued intent with an id above ``after``.
+
+    A deposit waits until the earlier ones of its subject are mined: their permits have consecutive nonces.
+    """
+    earlier = aliased(TxIntent)
+    unmined = exists().where(
+        earlier.subject == TxIntent.subject,
+        earlier.kind == DEPOSIT,
+        earlier.id < TxIntent.id,
+        earlier.status.in_((IntentStatus.QUEUED, *UNMINED)),
+    )
     mine = TxIntent.account == account, TxIntent.status == IntentStatus.QUEUED
-    waiting = select(TxIntent).where(*mine, TxIntent.id > after)
+    waiting = select(TxIntent).where(*mine, TxIntent.id > after, or_(TxIntent.kind != DEPOSIT, ~unmined))
     return session.scalar(waiting.order_by(TxIntent.id).limit(1))
 
 

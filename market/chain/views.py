@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from market.chain.contracts.bindings import Attestations, ProviderStaking, Rewards, Treasury, ZenToken
+from market.chain.contracts.bindings import Attestations, JobEscrow, ProviderStaking, Rewards, Treasury, ZenToken
 from market.chain.contracts.codec import Deployment, Result, View, decode_result, encode_call
 from market.chain.rpc.client import BlockTag, ChainClient
 from market.domain.network import NETWORKS
@@ -26,10 +26,15 @@ class JobState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Funds:
-    """ZEN of a payer, and the nonce of its next permit."""
+    """Free balance of a payer in the escrow, and all that its orders drew from it so far."""
 
-    balance_wei: int
-    permit_nonce: int
+    free_wei: int
+    drawn_wei: int
+
+    @property
+    def covered_wei(self) -> int:
+        """Return the deposits minus the withdrawals, which bound the budgets of all orders."""
+        return self.free_wei + self.drawn_wei
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +112,22 @@ class ChainViews:
         return self._view(ZenToken.totalSupply(), block)
 
     def funds(self, address: str, max_age_seconds: float = 0.0) -> Funds:
-        """Return balance and permit nonce, possibly up to ``max_age_seconds`` old."""
+        """Return the payer's balance in the escrow, possibly up to ``max_age_seconds`` old."""
         known = self._funds.get(address)
         now = time.monotonic()
         if known is not None and now - known[0] < max_age_seconds:
             return known[1]
-        balance, nonce = self.many([ZenToken.balanceOf(address), ZenToken.nonces(address)], "latest")
-        found = Funds(balance, nonce)
+        balance = self._view(JobEscrow.balances(address), "latest")
+        found = Funds(balance["free"], balance["drawn"])
         if len(self._funds) >= _MAX_PAYERS:
             self._funds.clear()
         self._funds[address] = (now, found)
         return found
+
+    def wallet(self, address: str) -> tuple[int, int]:
+        """Return the ZEN of an address, and the nonce of its next permit."""
+        balance, nonce = self.many([ZenToken.balanceOf(address), ZenToken.nonces(address)], "latest")
+        return balance, nonce
 
     def stake_of(self, address: str, block: BlockTag = "latest") -> int:
         return self._view(ProviderStaking.stakeOf(address), block)

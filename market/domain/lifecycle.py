@@ -17,7 +17,7 @@ class IllegalTransition(Exception):
 
 
 class JobStatus(StrEnum):
-    SUBMITTED = "submitted"  # order and permit checked; the deposit is not final yet
+    SUBMITTED = "submitted"  # order accepted; its escrow is not final yet
     FUNDED = "funded"  # deposit final on chain
     MATCHING = "matching"  # its bid is in the order book
     RUNNING = "running"  # training

@@ -36,7 +36,7 @@ class Job(Base, CreatedAt):
     checkpoint_interval: Mapped[int] = mapped_column(Integer)
     redundancy: Mapped[int] = mapped_column(Integer)
     requirements: Mapped[dict[str, object]] = mapped_column(JSONB)
-    # The signed order and permit, as relayed to the escrow contract.
+    # The signed order, as relayed to the escrow contract.
     units_ordered: Mapped[int] = mapped_column(Integer)
     unit_weight_us: Mapped[int] = mapped_column(BigInteger)
     budget_wei: Mapped[int] = mapped_column(Wei)
@@ -50,7 +50,6 @@ class Job(Base, CreatedAt):
     amended_wait_until: Mapped[datetime | None] = mapped_column(UtcDateTime)
     cancelled_by: Mapped[str | None] = mapped_column(Address)  # requested before the deposit was final
     paused_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    permit: Mapped[dict[str, object]] = mapped_column(JSONB)
     # Projections of final chain events.
     escrowed_wei: Mapped[int] = mapped_column(Wei, default=0)
     fee_bps: Mapped[int | None] = mapped_column(Integer)

@@ -3,7 +3,8 @@
 A balance is the sum of an account's postings. The sum of all balances is always zero. Chart of accounts:
 
 - ``wallet:<address>``: ZEN paid by the contracts to an address, minus its payments.
-- ``escrow``: ZEN in the escrow contract without a job, from stray transfers only.
+- ``escrow``: ZEN in the escrow contract without a job or payer, from stray transfers only.
+- ``balance:<address>``: free balance of a payer in the escrow contract.
 - ``escrow:<job id>``: escrow of one job.
 - ``pay:<batch>``: unclaimed pay of a settlement batch.
 - ``fee:<batch>``: its fee that is not collected yet.

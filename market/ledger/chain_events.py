@@ -10,6 +10,7 @@ from market.ledger.service import balance, post
 
 Handler = Callable[[Session, ChainEvent], None]
 _JOB, _PAY, _FEE, _WITHHELD = "escrow:{jobId}", "pay:{batchId}", "fee:{batchId}", "withheld:{unitId}"
+_BALANCE = "balance:{payer}"
 _DISPUTE, _OMISSION = "dispute:{disputeId}", "omission:{unitId}"
 _POSTED, _PENDING = "rewards:posted", "rewards:pending"
 _ZERO_ADDRESS = "0x" + "00" * 20  # a transfer from it creates tokens, one to it destroys them
@@ -44,7 +45,9 @@ def handlers(deployment: Deployment) -> dict[tuple[str, str], Handler]:
 
     return {
         ("ZenToken", "Transfer"): on_transfer,
-        ("JobEscrow", "JobOpened"): _moves("escrow", _JOB, "budget"),
+        ("JobEscrow", "Deposited"): _moves("escrow", _BALANCE),
+        ("JobEscrow", "Withdrawn"): _moves(_BALANCE, "escrow"),
+        ("JobEscrow", "JobOpened"): _moves(_BALANCE, _JOB, "budget"),
         ("JobEscrow", "JobSettled"): on_job_settled,
         ("JobEscrow", "SettlementReverted"): on_settlement_reverted,
         ("JobEscrow", "Claimed"): _moves(_PAY, "escrow"),

@@ -32,7 +32,7 @@ from market.platform.db.session import Database
 _log = structlog.get_logger(__name__)
 
 _HOLDINGS = {
-    "JobEscrow": ("escrow", "pay", "fee", "withheld"),
+    "JobEscrow": ("escrow", "balance", "pay", "fee", "withheld"),
     "ProviderStaking": ("stake",),
     "Treasury": ("treasury",),
     "Rewards": ("rewards",),
@@ -64,8 +64,8 @@ class Check:
 class Reconciliation:
     """All checks at one final block.
 
-    ``unattributed_*`` is ZEN in a contract without a job or staker. Any account can send some, so only a negative
-    amount is a difference.
+    ``unattributed_*`` is ZEN in a contract without a job, payer or staker. Any account can send some, so only a
+    negative amount is a difference.
     """
 
     block_number: int
@@ -140,10 +140,13 @@ def reconcile(
     )
     jobs = [account.removeprefix("escrow:") for account in ledger if account.startswith("escrow:")]
     stakers = [account.removeprefix("stake:") for account in ledger if account.startswith("stake:")]
-    held = chain.many([JobEscrow.jobs(job) for job in jobs], found.hash)
+    escrowed = chain.many([JobEscrow.jobs(job) for job in jobs], found.hash)
     at_risk = chain.many([ProviderStaking.atRisk(staker) for staker in stakers], found.hash)
-    checks += [_check(ledger, f"escrow:{job}", _escrowed(state)) for job, state in zip(jobs, held, strict=True)]
+    checks += [_check(ledger, f"escrow:{job}", _escrowed(state)) for job, state in zip(jobs, escrowed, strict=True)]
     checks += [_check(ledger, f"stake:{staker}", amount) for staker, amount in zip(stakers, at_risk, strict=True)]
+    payers = [account.removeprefix("balance:") for account in ledger if account.startswith("balance:")]
+    free = chain.many([JobEscrow.balances(payer) for payer in payers], found.hash)
+    checks += [_check(ledger, f"balance:{payer}", held["free"]) for payer, held in zip(payers, free, strict=True)]
     credited = [account.removeprefix("credit:") for account in ledger if account.startswith("credit:")]
     owed = chain.many([Disputes.credits(account) for account in credited], found.hash)
     checks += [_check(ledger, f"credit:{account}", amount) for account, amount in zip(credited, owed, strict=True)]

@@ -22,9 +22,27 @@ class BudgetBelowOneUnit(UnprocessableRequest):
 
 
 class InsufficientBalance(UnprocessableRequest):
+    """``missing_wei`` is the smallest sufficient deposit for an order."""
+
     code = "insufficient-balance"
-    title = "The payer does not hold the budget"
-    default_remedy = "Lower budget_max, or transfer ZEN to the payer's address first."
+    title = "The payer does not hold the amount"
+    default_remedy = "Deposit the missing amount (GET /v1/balance, POST /v1/deposits), or lower budget_max."
+
+
+class BalanceTaken(Exception):
+    """Other orders take too much of the balance as last read; a fresh view decides."""
+
+
+class InvalidDeposit(UnprocessableRequest):
+    code = "invalid-deposit"
+    title = "The deposit is not valid"
+    default_remedy = "GET /v1/balance?deposit=AMOUNT returns a permit to sign."
+
+
+class PermitNonceUsed(Conflict):
+    code = "permit-nonce-used"
+    title = "The permit does not have the next nonce"
+    default_remedy = "Sign the permit that GET /v1/balance?deposit=AMOUNT returns now."
 
 
 class DatasetNotFound(UnprocessableRequest):
@@ -37,11 +55,6 @@ class InvalidDataset(UnprocessableRequest):
     code = "invalid-dataset"
     title = "The dataset manifest is not valid"
     default_remedy = "Correct the manifest, upload it again and give its new CID."
-
-
-class PermitTooShort(UnprocessableRequest):
-    code = "permit-too-short"
-    title = "The permit ends too early"
 
 
 class NotCancellable(Conflict):

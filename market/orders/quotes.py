@@ -1,42 +1,41 @@
 """Quotes: the cost of a job's terms and the documents to sign. Pure."""
 
 from collections.abc import Iterator
-from datetime import timedelta
-from typing import Any
 
+from market.chain.contracts.codec import Deployment
 from market.domain.money import format_zen, unit_price
 from market.domain.network import NetworkParameters
 from market.jobs.pricing import highest_price
 from market.orders.quote_advice import Advice, advice_on, expected_throughput, rate_schedule
 from market.orders.schemas import JobSpec, Quote
-from market.orders.terms import PayerState, Terms, order_document
+from market.orders.signatures import wallet_form
+from market.orders.terms import Terms, order_document
 from training_gym.spec.config import settings_by_size
 from zoo_protocol.verification.rules import sampling_rate_bps
 from zoo_protocol.verification.sampling import detection_at_rate
-
-PERMIT_MARGIN = timedelta(hours=1)
-"""Time after ``wait_until`` at which a quoted permit ends. A permit must at least reach ``wait_until``."""
 
 
 def quote(
     request: JobSpec,
     terms: Terms,
-    state: PayerState,
+    payer: str,
+    deployment: Deployment,
     *,
+    available_wei: int,
     network: NetworkParameters,
     longest_round_seconds: float,
     last_price_wei: int | None,
     nodes_of_tier: int,
     nonce: int,
 ) -> Quote:
-    """Price a job's terms and build the order and the permit that its payer signs.
+    """Price a job's terms and build the order that its payer signs.
 
     Args:
+        available_wei: wei of the payer's balance that no other order takes.
         longest_round_seconds: a round that takes longer fails its job.
         last_price_wei: price per GPU-hour of the tier's last trade.
         nodes_of_tier: number of active nodes of the tier.
     """
-    deadline = int((terms.wait_until + PERMIT_MARGIN).timestamp())
     best = highest_price(terms.budget_wei, terms.max_price_wei, terms.units, terms.unit_weight_us)
     at_reserve = unit_price(terms.tier.reserve_price_wei, terms.unit_weight_us)
     at_last = None if last_price_wei is None else unit_price(last_price_wei, terms.unit_weight_us) * terms.units
@@ -69,9 +68,9 @@ def quote(
         expected_seconds=terms.spec.training.rounds * terms.unit_seconds,
         expected_throughput=throughput,
         nonce=nonce,
-        permit_deadline=deadline,
-        order=_wallet_form(order_document(terms.order(state.payer, nonce), state.deployment)),
-        permit=_wallet_form(state.permit_document(terms.budget_wei, deadline)),
+        order=wallet_form(order_document(terms.order(payer, nonce), deployment)),
+        balance_wei=max(0, available_wei),
+        deposit_needed_wei=max(0, terms.budget_wei - available_wei),
     )
 
 
@@ -100,9 +99,3 @@ def _no_trade(terms: Terms, nodes_of_tier: int) -> Iterator[Advice]:
             remedy=f"Set nodes to at most {nodes_of_tier}, take another tier, or wait.",
             field="nodes",
         )
-
-
-def _wallet_form(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the document with integers as decimal strings, which sign to the same hash."""
-    message = {key: str(value) if isinstance(value, int) else value for key, value in document["message"].items()}
-    return {**document, "message": message}

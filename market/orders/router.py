@@ -15,6 +15,7 @@ from market.jobs.access import visible_job
 from market.jobs.errors import JobNotFound
 from market.orders import amendments, cancellation, clones, submission, views
 from market.orders.errors import (
+    BalanceTaken,
     BudgetBelowOneUnit,
     DatasetNotFound,
     InsufficientBalance,
@@ -26,7 +27,6 @@ from market.orders.errors import (
     NothingToContinue,
     NotPausable,
     OrderFixed,
-    PermitTooShort,
 )
 from market.orders.reports.efficiency import Efficiency, efficiency
 from market.orders.reports.match_diagnostics import diagnose_unmatched_job
@@ -70,7 +70,7 @@ JobId = Annotated[str, Path(pattern=r"^0x[0-9a-f]{64}$", description="The job's 
 
 @router.post("/quotes", responses=refusals(*_JOB_REFUSALS), openapi_extra=scoped("jobs:read"))
 def quote_job(request: JobSpec, account: CurrentAccount, services: ServicesDep) -> Quote:
-    """Price a job and get the order and permit to sign for it. Writes nothing."""
+    """Price a job and get the order to sign for it. Writes nothing."""
     return submission.quote(request, account.address, services)
 
 
@@ -82,7 +82,6 @@ def quote_job(request: JobSpec, account: CurrentAccount, services: ServicesDep) 
         *_JOB_REFUSALS,
         InsufficientBalance,
         InvalidSignature,
-        PermitTooShort,
         NonceReplayed,
         OrganisationNotFound,
         NotPermitted,
@@ -91,7 +90,7 @@ def quote_job(request: JobSpec, account: CurrentAccount, services: ServicesDep) 
 )
 @confirms_caller
 def submit_job(request: SubmitJob, account: CurrentAccount, services: ServicesDep, once: Idempotent) -> Response:
-    """Submit a quoted job with the caller's signatures over its order and permit."""
+    """Submit a quoted job with the signature over its order, which draws from the balance."""
     earlier = once.earlier_answer()
     if earlier is not None:
         return earlier
@@ -103,7 +102,11 @@ def submit_job(request: SubmitJob, account: CurrentAccount, services: ServicesDe
     def write_within_caps(session: Session) -> tuple[int, JobView]:
         return 201, views.new_job_view(services.network, submission.write_within_caps(session, signed, account))
 
-    return once.run(write_within_caps, write if submission.is_unlimited(request, account) else None)
+    while True:
+        try:
+            return once.run(write_within_caps, write if submission.is_unlimited(request, account) else None)
+        except BalanceTaken:
+            signed = submission.check_balance(signed, services)  # refuses, unless the balance has grown
 
 
 @router.get(

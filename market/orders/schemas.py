@@ -80,19 +80,11 @@ class JobSpec(RequestModel):
     )
 
 
-class SignedPermit(RequestModel):
-    """The payer's EIP-2612 permit over exactly ``budget_max`` for the escrow contract."""
-
-    deadline: int = Field(ge=0, lt=2**53, description="Unix seconds, as in the signed document.")
-    signature: SignatureString
-
-
 class SubmitJob(JobSpec):
-    """A quoted job with the payer's signatures over order and permit."""
+    """A quoted job with the payer's signature over its order."""
 
     nonce: WeiString = Field(description="The nonce in the quote's order.")
     order_signature: SignatureString
-    permit: SignedPermit
     organisation: RowId | None = Field(
         default=None, description="Submit it for an organisation: its members see it and its caps apply."
     )
@@ -134,9 +126,9 @@ class JobFilters(BaseModel):
 
 
 class Quote(BaseModel):
-    """The cost of a job, and the two documents to sign for it.
+    """The cost of a job, and the order to sign for it.
 
-    ``order`` and ``permit`` are complete EIP-712 documents for ``eth_signTypedData_v4``. With eth-account, call
+    ``order`` is a complete EIP-712 document for ``eth_signTypedData_v4``. With eth-account, call
     ``Account.sign_typed_data(key, full_message=quote["order"])``. Integers in ``message`` are decimal strings, because
     JSON numbers cannot hold them. Both signers accept them.
     """
@@ -185,9 +177,9 @@ class Quote(BaseModel):
     )
     expected_throughput: ExpectedThroughput
     nonce: WeiOut
-    permit_deadline: int
     order: dict[str, Any]
-    permit: dict[str, Any]
+    balance_wei: WeiOut = Field(description="Wei of the caller's balance for new orders: see GET /v1/balance.")
+    deposit_needed_wei: WeiOut = Field(description="Wei that budget_max exceeds the balance by; 0 if it suffices.")
 
 
 class ProposedJob(BaseModel):

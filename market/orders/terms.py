@@ -8,24 +8,21 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from market.chain.contracts.codec import Deployment
-from market.chain.views import Funds
 from market.domain.money import format_amount, max_deterred_unit_price, max_disputable_unit_price, unit_price
 from market.domain.network import BPS, HOUR_US, MAX_SPEEDUP, NetworkParameters, Tier
-from market.orders.errors import BudgetBelowOneUnit, InsufficientBalance, InvalidOrder, InvalidSpec, PermitTooShort
+from market.orders.errors import BudgetBelowOneUnit, InvalidOrder, InvalidSpec
 from market.orders.quote_advice import max_inner_steps
 from market.orders.schemas import JobSpec, SubmitJob
-from market.platform.http.errors import InvalidSignature, UnknownTier
+from market.orders.signatures import require_signature
+from market.platform.http.errors import UnknownTier
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import SpecError
 from zoo_protocol.content.unixfs import cid_of_file
-from zoo_protocol.hashing import from_hex, to_hex
-from zoo_protocol.messages import Domain, JobOrder, permit_typed_data, recover, struct_hash, typed_data
+from zoo_protocol.messages import Domain, JobOrder, struct_hash, typed_data
 
 MAX_UNITS = 10_000
-TOKEN_NAME = "ZEN"
 _DAY_SECONDS = 86_400
 _UINT40, _UINT48, _UINT80, _UINT96 = (2**bits - 1 for bits in (40, 48, 80, 96))
-_HALF_ORDER = 0x7FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF5D576E7357A4501DDFE92F46681B20A0  # of secp256k1
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,28 +64,6 @@ class Terms:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class PayerState:
-    """The facts about the payer that come from the chain."""
-
-    payer: str
-    deployment: Deployment
-    funds: Funds
-
-    def permit_document(self, value_wei: int, deadline: int) -> dict[str, Any]:
-        """Return the EIP-2612 permit of ``value_wei`` for the escrow at the payer's nonce."""
-        return permit_typed_data(
-            self.deployment.chain_id,
-            self.deployment.address("ZenToken"),
-            TOKEN_NAME,
-            self.payer,
-            self.deployment.address("JobEscrow"),
-            value_wei,
-            self.funds.permit_nonce,
-            deadline,
-        )
-
-
 def order_document(order: JobOrder, deployment: Deployment) -> dict[str, Any]:
     """Return the EIP-712 document of an order for the escrow contract."""
     return typed_data(Domain(deployment.chain_id, deployment.address("JobEscrow")), order)
@@ -96,14 +71,17 @@ def order_document(order: JobOrder, deployment: Deployment) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class SignedTerms:
-    """Terms with the payer's valid signatures over their order and permit."""
+    """Terms with the payer's valid signature over their order.
+
+    ``covered_wei`` bounds the budgets of all the payer's orders (``Funds.covered_wei``); 0 until it is read.
+    """
 
     request: SubmitJob
     terms: Terms
     order: JobOrder
     job_id: str
     order_signature: str
-    permit_signature: str
+    covered_wei: int = 0
 
 
 def parse_terms(
@@ -156,36 +134,15 @@ def parse_terms(
     return terms
 
 
-def check_order(request: SubmitJob, terms: Terms, payer: str, deployment: Deployment) -> str:
-    """Return the payer's signature over the order, which is rebuilt from the terms.
+def sign_terms(request: SubmitJob, terms: Terms, payer: str, deployment: Deployment) -> SignedTerms:
+    """Check the payer's signature over the order, which is rebuilt from the terms.
 
     Raises:
-        InvalidSignature, PermitTooShort.
+        InvalidSignature.
     """
-    order, permit = terms.order(payer, request.nonce), request.permit
-    signature = _signed_by(payer, order_document(order, deployment), request.order_signature, "order_signature")
-    if permit.deadline < order.waitUntil:
-        raise PermitTooShort(
-            f"permit.deadline is {permit.deadline}; expected at least wait_until, {order.waitUntil} (Unix seconds).",
-            field="permit.deadline",
-            remedy="Sign a permit whose deadline is not before wait_until. A quote proposes one.",
-        )
-    return signature
-
-
-def sign_terms(request: SubmitJob, terms: Terms, order_signature: str, state: PayerState) -> SignedTerms:
-    """Check the payer's balance and the permit's signature over the rebuilt permit.
-
-    Raises:
-        InvalidSignature, InsufficientBalance.
-    """
-    order, permit = terms.order(state.payer, request.nonce), request.permit
-    document = state.permit_document(terms.budget_wei, permit.deadline)
-    permit_signature = _signed_by(state.payer, document, permit.signature, "permit.signature")
-    if state.funds.balance_wei < terms.budget_wei:
-        balance, budget = format_amount(state.funds.balance_wei), format_amount(terms.budget_wei)
-        raise InsufficientBalance(f"{state.payer} holds {balance}; the budget is {budget}.", field="budget_max")
-    return SignedTerms(request, terms, order, struct_hash(order), order_signature, permit_signature)
+    order = terms.order(payer, request.nonce)
+    signature = require_signature(payer, order_document(order, deployment), request.order_signature, "order_signature")
+    return SignedTerms(request, terms, order, struct_hash(order), signature)
 
 
 class _Canonical(NamedTuple):
@@ -343,35 +300,3 @@ def _require_fee_covers_replay(request: JobSpec, weight: int, segments: int, ref
             "lower max_price.",
             extra={"reason": "segment_above_referee_fee"},
         )
-
-
-def _signed_by(signer: str, document: dict[str, Any], signature: str, field: str) -> str:
-    """Return the signer's signature in the contracts' form: low s, v of 27 or 28.
-
-    Raises:
-        InvalidSignature: malformed, over another message or by another key.
-    """
-    name = document["primaryType"]
-    try:
-        raw = from_hex(signature, 65)
-    except ValueError as error:
-        raise InvalidSignature(str(error), field=field, remedy=f"Give the 65-byte signature of the {name}.") from error
-    v = raw[64] + 27 if raw[64] < 27 else raw[64]
-    if v not in (27, 28) or int.from_bytes(raw[32:64], "big") > _HALF_ORDER:
-        raise InvalidSignature(
-            f"{field} is not canonical; expected s in the lower half and v of 27 or 28.",
-            field=field,
-            remedy="Sign with a current wallet.",
-        )
-    canonical = to_hex(raw[:64] + bytes([v]))
-    try:
-        recovered = recover(document, canonical)
-    except ValueError:
-        recovered = "no address"
-    if recovered != signer:
-        raise InvalidSignature(
-            f"The signature over the {name} recovers to {recovered}; the caller is {signer}.",
-            field=field,
-            remedy=f"Sign the {name} of a fresh quote for this body with the caller's wallet.",
-        )
-    return canonical

@@ -29,7 +29,6 @@ sa.Table(
     sa.Column("wait_until", TIME, nullable=False),
     sa.Column("nonce", WEI, nullable=False),
     sa.Column("order_signature", sa.String(132), nullable=False),
-    sa.Column("permit", JSONB, nullable=False),
     sa.Column("escrowed_wei", WEI, nullable=False),
     sa.Column("fee_bps", sa.Integer),
     sa.Column("paid_wei", WEI),
@@ -62,6 +61,16 @@ sa.Table(
     sa.Index("ix_jobs_payer_created_at_id", "payer", "created_at", "id"),
     sa.Index("ix_jobs_open", "id", postgresql_where=sa.text("status NOT IN ('settled', 'rejected')")),
     sa.Index("ix_jobs_unreleased", "id", postgresql_where=sa.text("released_at IS NULL")),
+)
+
+sa.Table(
+    "payer_draws",
+    metadata,
+    sa.Column("payer", sa.String(42), primary_key=True),
+    sa.Column("total_wei", WEI, nullable=False),
+    sa.Column("covered_wei", WEI, nullable=False),
+    created_at(),
+    sa.CheckConstraint("total_wei <= covered_wei", name="covered"),
 )
 
 sa.Table(

@@ -11,7 +11,8 @@ SNAPSHOT = json.loads((Path(gas.__file__).with_name("gas.json")).read_text())
 TOLERANCE = 1.05
 LIMITS = {
     "stake": 110_000,
-    "open_job": 170_000,
+    "deposit": 130_000,
+    "open_job": 110_000,
     "commit_window": 70_000,
     "settle_1000_units": 120_000,
     "claim_first": 75_000,

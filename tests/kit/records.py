@@ -126,7 +126,6 @@ def job(order: JobOrder, **values: Any) -> Job:
         "wait_until": from_unix(order.waitUntil),
         "nonce": order.nonce,
         "order_signature": "0x",
-        "permit": {},
     }
     return Job(**defaults | values)
 

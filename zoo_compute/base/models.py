@@ -79,9 +79,40 @@ class Quote(Answer):
     expected_seconds: float | None = None
     expected_throughput: dict[str, Any] | None = None
     nonce: Wei
-    permit_deadline: int
     order: dict[str, Any]
-    permit: dict[str, Any]
+    balance_wei: Wei  # for new orders
+    deposit_needed_wei: Wei
+
+
+class Deposit(Answer):
+    """Deposit that the market relays. ``status`` mined or final: it is in the balance."""
+
+    id: int
+    amount_wei: Wei
+    status: str
+    reason: str | None
+    tx: str | None
+
+
+class Balance(Answer):
+    """Balance of the account in the escrow; orders that are not opened yet take ``pending_wei``."""
+
+    available_wei: Wei
+    balance_wei: Wei
+    pending_wei: Wei
+    wallet_wei: Wei
+    deposits: list[Deposit]
+    permit: dict[str, Any] | None = None
+
+    @property
+    def uncommitted_wei(self) -> int:
+        """Return the wei for new orders; negative if pending orders exceed the balance."""
+        return self.balance_wei - self.pending_wei
+
+    @property
+    def permit_message(self) -> dict[str, Any]:
+        """Return the message of the permit to sign; the answer to a request for a deposit."""
+        return {} if self.permit is None else dict(self.permit["message"])
 
 
 class Progress(Answer):

@@ -131,6 +131,10 @@ class Chain:
         items = [(claim.amount_wei, claim.proof) for claim in claims]
         return self._send(self._escrow.functions.claim(self._payee(to), items))
 
+    def withdraw_balance(self, amount: int) -> str:
+        """Withdraw from the balance in the escrow to the wallet; return the hash. Raises ZooError."""
+        return self._send(self._escrow.functions.withdraw(amount, self._sender))
+
     def withheld(self, batch_id: int) -> int:
         """Return the part of the wallet's pay in a batch that is held or forfeited by disputes."""
         with chain_errors():

@@ -10,7 +10,20 @@ import typer
 
 from zoo_compute.base.amounts import format_zen
 from zoo_compute.base.errors import ExitCode, Unreachable, ZooError
-from zoo_compute.cli import admin, auction, auth, devnet, dispute, job, node, organisation, provider, verify, webhook
+from zoo_compute.cli import (
+    admin,
+    auction,
+    auth,
+    balance,
+    devnet,
+    dispute,
+    job,
+    node,
+    organisation,
+    provider,
+    verify,
+    webhook,
+)
 from zoo_compute.cli.session import ApiUrl, open_client
 from zoo_compute.terminal.output import JsonFlag, print_facts, print_json, print_note, report
 
@@ -23,6 +36,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(job.app, name="job")
+app.add_typer(balance.app, name="balance")
 app.add_typer(node.app, name="node")
 app.add_typer(provider.app, name="provider")
 app.add_typer(verify.app, name="verify")

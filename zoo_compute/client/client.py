@@ -23,7 +23,9 @@ from training_gym.data.dataset import DatasetManifest, describe_split
 from zoo_compute.base.amounts import parse_zen
 from zoo_compute.base.errors import ConfigError, Mismatch, Unreachable
 from zoo_compute.base.models import (
+    Balance,
     Claim,
+    Deposit,
     JobState,
     Network,
     OmissionClaim,
@@ -34,7 +36,7 @@ from zoo_compute.base.models import (
     Rewards,
 )
 from zoo_compute.chain.wallet import Wallet
-from zoo_compute.client import earnings, jobspec, orders
+from zoo_compute.client import balance, earnings, jobspec, orders
 from zoo_compute.client.http import Connection
 from zoo_compute.client.job import Approve, Job
 from zoo_compute.client.jobspec import JobSpec, LocalDataset
@@ -128,7 +130,9 @@ class Client:
         return self._quote(self._request(spec))
 
     def submit(self, spec: JobSpec, approve: Approve | None = None) -> Job:
-        """Sign and submit a job; its budget goes into escrow.
+        """Sign and submit a job; its budget goes from the balance into escrow.
+
+        What the balance lacks is deposited first, after consent.
 
         Args:
             approve: called with the quote before anything is signed; an exception ends the submission.
@@ -170,9 +174,11 @@ class Client:
     def _submit(self, request: dict[str, Any], quote: Quote, approve: Approve | None) -> str:
         if approve is not None:
             approve(quote, int(request["budget_max"]))
-        job_id, body = orders.sign(request, quote, self.network(), self.signing_wallet("submitting"))
+        wallet = self.signing_wallet("submitting")
+        job_id, body = orders.sign(request, quote, self.network(), wallet)
         headers = {"Idempotency-Key": str(uuid.uuid4())}
-        accepted = self.connection.call("POST", "/v1/jobs", repeatable=True, json=body, headers=headers)
+        with balance.covering(self.connection, self.network(), wallet, int(request["budget_max"])):
+            accepted = self.connection.call("POST", "/v1/jobs", repeatable=True, json=body, headers=headers)
         state = JobState.model_validate(accepted)
         if state.id != job_id:
             raise Mismatch("job-id-mismatch", f"the market accepted job {state.id}, but {job_id} was signed")
@@ -225,6 +231,30 @@ class Client:
                 "wallet-missing", f"{purpose} needs a wallet", remedy="Set ZOO_PRIVATE_KEY or ZOO_KEYSTORE."
             )
         return self.wallet
+
+    def balance(self) -> Balance:
+        """Return the account's balance in the escrow and its deposits."""
+        return balance.read(self.connection)
+
+    def deposit(self, amount_wei: int) -> Deposit:
+        """Add to the balance by a permit; return once the deposit is on chain.
+
+        Raises:
+            ConfigError: there is no wallet.
+            ZooError: the market or the contract refuses it.
+        """
+        return balance.deposit(self.connection, self.network(), self.signing_wallet("a deposit"), amount_wei)
+
+    def withdraw(self, amount_wei: int | None = None) -> tuple[int, str]:
+        """Withdraw from the balance to the wallet; return wei and transaction's hash.
+
+        Args:
+            amount_wei: default: all that no pending order takes.
+
+        Raises:
+            ConfigError, ZooError: as for :meth:`deposit`.
+        """
+        return balance.withdraw(self.connection, self.network(), self.signing_wallet("a withdrawal"), amount_wei)
 
     def claims(self, *, claimed: bool = False) -> list[Claim]:
         """Return the account's unclaimed (or ``claimed``) pay as a provider."""

@@ -11,13 +11,11 @@ from zoo_compute.chain.wallet import Wallet
 from zoo_protocol import messages
 from zoo_protocol.messages import Domain, JobOrder
 
-TOKEN_NAME = "ZEN"
-
 
 def sign(request: dict[str, Any], quote: Quote, network: Network, wallet: Wallet) -> tuple[str, dict[str, Any]]:
     """Return the job's id and the body of ``POST /v1/jobs``.
 
-    Only both nonces and the permit's deadline come from the quote. The size of a unit is recomputed and compared.
+    Only the nonce comes from the quote. The size of a unit is recomputed and compared.
 
     Args:
         request: body of the quote's request.
@@ -53,20 +51,9 @@ def sign(request: dict[str, Any], quote: Quote, network: Network, wallet: Wallet
             remedy="Update zoo-compute. If it is up to date, do not use this market.",
         )
     escrow = network.contracts["JobEscrow"]
-    permit = messages.permit_typed_data(
-        network.chain_id,
-        network.contracts["ZenToken"],
-        TOKEN_NAME,
-        wallet.address,
-        escrow,
-        order.budget,
-        int(quote.permit["message"]["nonce"]),
-        quote.permit_deadline,
-    )
     signed = {
         **request,
         "nonce": str(order.nonce),
         "order_signature": wallet.sign_typed_data(messages.typed_data(Domain(network.chain_id, escrow), order)),
-        "permit": {"deadline": quote.permit_deadline, "signature": wallet.sign_typed_data(permit)},
     }
     return messages.struct_hash(order), signed

@@ -45,6 +45,8 @@ def approval(*, yes: bool) -> Approve:
         expected = found.cost_at_last_price_wei or found.cost_at_reserve_wei
         plan = {
             "into escrow": f"{format_zen(budget_wei)} ZEN; what is not spent comes back",
+            "balance": f"{format_zen(found.balance_wei)} ZEN",
+            "deposited now": f"{format_zen(found.deposit_needed_wei)} ZEN",
             "expected cost": f"{short_zen(expected)} ZEN",
             "maximum cost": f"{short_zen(found.cost_at_max_price_wei)} ZEN",
         }

@@ -12,7 +12,7 @@ import {JobOrder, Messages, UnitCommitment} from "../Messages.sol";
 import {ExactTransfers} from "./ExactTransfers.sol";
 import {ZenIntake} from "./ZenIntake.sol";
 
-/// @title Payer functions of the escrow: open, cancel, refund
+/// @title Payer functions of the escrow: deposit, withdraw, open, cancel, refund
 /// @dev Two storage slots for each job.
 abstract contract JobIntake is IJobEscrow, ZenIntake, EIP712 {
     using ExactTransfers for IZenToken;
@@ -39,6 +39,7 @@ abstract contract JobIntake is IJobEscrow, ZenIntake, EIP712 {
     uint16 public feeBps;
 
     mapping(bytes32 jobId => Job) internal _jobs;
+    mapping(address payer => Balance) private _balances;
 
     /// @param staking_ Staking contract. It gives the lowest fraud penalty of each tier.
     /// @param feeBps_ First fee in basis points, at most MAX_FEE_BPS.
@@ -55,14 +56,34 @@ abstract contract JobIntake is IJobEscrow, ZenIntake, EIP712 {
     }
 
     /// @inheritdoc IJobEscrow
-    function openJob(
-        JobOrder calldata order,
-        bytes calldata orderSignature,
-        uint256 permitDeadline,
-        uint8 v,
-        bytes32 r,
-        bytes32 s
-    ) external nonReentrant whenNotPaused returns (bytes32 jobId) {
+    function deposit(address payer, uint96 amount, uint256 permitDeadline, uint8 v, bytes32 r, bytes32 s)
+        external
+        nonReentrant
+        whenNotPaused
+    {
+        require(amount > 0, NoAmount());
+        _balances[payer].free += amount;
+        emit Deposited(payer, amount);
+        _tryPermit(payer, amount, permitDeadline, v, r, s);
+        token.receiveExact(payer, amount);
+    }
+
+    /// @inheritdoc IJobEscrow
+    function withdraw(uint256 amount, address to) external nonReentrant {
+        require(amount > 0, NoAmount());
+        require(to != address(0) && to != address(this), InvalidRecipient(to));
+        _take(msg.sender, amount);
+        emit Withdrawn(msg.sender, to, amount);
+        token.safeTransfer(to, amount);
+    }
+
+    /// @inheritdoc IJobEscrow
+    function openJob(JobOrder calldata order, bytes calldata orderSignature)
+        external
+        nonReentrant
+        whenNotPaused
+        returns (bytes32 jobId)
+    {
         jobId = order.hash();
         require(_jobs[jobId].state == State.None, JobExists(jobId));
         _validateOrder(order);
@@ -70,9 +91,8 @@ abstract contract JobIntake is IJobEscrow, ZenIntake, EIP712 {
             SignatureChecker.isValidSignatureNowCalldata(order.payer, _hashTypedDataV4(jobId), orderSignature),
             InvalidOrderSignature()
         );
+        _take(order.payer, order.budget).drawn += order.budget;
         _open(jobId, order);
-        _tryPermit(order.payer, order.budget, permitDeadline, v, r, s);
-        token.receiveExact(order.payer, order.budget);
     }
 
     /// @inheritdoc IJobEscrow
@@ -107,6 +127,11 @@ abstract contract JobIntake is IJobEscrow, ZenIntake, EIP712 {
     }
 
     /// @inheritdoc IJobEscrow
+    function balances(address payer) external view returns (Balance memory) {
+        return _balances[payer];
+    }
+
+    /// @inheritdoc IJobEscrow
     function jobIdOf(JobOrder calldata order) external pure returns (bytes32) {
         return order.hash();
     }
@@ -135,6 +160,15 @@ abstract contract JobIntake is IJobEscrow, ZenIntake, EIP712 {
     function _payableUnitPrice(uint80 price, uint48 weight) internal pure returns (uint256 unit) {
         unit = unitPrice(price, weight);
         require(unit > 0, UnitPriceZero(price, weight));
+    }
+
+    /// @dev Takes `amount` wei from the payer's balance.
+    function _take(address payer, uint256 amount) private returns (Balance storage balance) {
+        balance = _balances[payer];
+        uint256 free = balance.free;
+        require(amount <= free, InsufficientBalance(payer, amount, free));
+        // forge-lint: disable-next-line(unsafe-typecast)
+        balance.free = uint128(free - amount); // below the uint128 that was read
     }
 
     function _open(bytes32 jobId, JobOrder calldata order) private {

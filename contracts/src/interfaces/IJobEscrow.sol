@@ -12,7 +12,7 @@ import {JobOrder, UnitCommitment} from "../Messages.sol";
 /// period. Until then a dispute can withhold a unit's payout, and a guardian can veto the batch. A veto returns the pay
 /// to the jobs.
 /// @dev A job can be settled until `settleBy` and refunded by any account after it. The two periods never overlap, so
-/// the order of transactions cannot decide the recipient. A pause stops only the opening of jobs.
+/// the order of transactions cannot decide the recipient. A pause stops only deposits and the opening of jobs.
 interface IJobEscrow {
     /// @notice State of a job. Settled and Refunded are final unless a veto reopens a settled job.
     enum State {
@@ -20,6 +20,13 @@ interface IJobEscrow {
         Open,
         Settled,
         Refunded
+    }
+
+    /// @param free Wei that the payer can withdraw and its orders can draw.
+    /// @param drawn Wei of all budgets that its orders have drawn so far. With it a relay counts orders not opened yet.
+    struct Balance {
+        uint128 free;
+        uint128 drawn;
     }
 
     /// @param payer Account that paid the budget and receives the refund.
@@ -81,6 +88,10 @@ interface IJobEscrow {
         bytes32[] proof;
     }
 
+    /// @notice `amount` wei moved from the wallet of `payer` into its balance.
+    event Deposited(address indexed payer, uint256 amount);
+    /// @notice `payer` withdrew `amount` wei of its balance to `to`.
+    event Withdrawn(address indexed payer, address to, uint256 amount);
     /// @notice The payer's budget is in escrow for job `jobId`.
     event JobOpened(
         bytes32 indexed jobId,
@@ -133,6 +144,10 @@ interface IJobEscrow {
     /// @notice Jobs opened from now on pay a fee of `feeBps` basis points.
     event FeeChanged(uint16 feeBps);
 
+    /// @notice The amount is zero.
+    error NoAmount();
+    /// @notice The balance of `payer` has `available` wei; `needed` wei are asked of it.
+    error InsufficientBalance(address payer, uint256 needed, uint256 available);
     /// @notice The signature is not the payer's signature of this order.
     error InvalidOrderSignature();
     /// @notice A job was already opened with this order.
@@ -197,8 +212,25 @@ interface IJobEscrow {
     /// @notice The fee exceeds MAX_FEE_BPS.
     error FeeTooHigh(uint256 feeBps);
 
-    /// @notice Puts the payer's budget in escrow. Any account can relay an order that the payer signed. Stops while
-    /// paused. Reverts with StakeBelowGain unless P * d >= (R / N) * (1 - s) / s, where:
+    /// @notice Moves ZEN from the payer's wallet into its balance. Any account can relay a payer's permit. An allowance
+    /// for this contract has no other use, so a relay of it takes nothing: the payer can withdraw at any time. Stops
+    /// while paused.
+    /// @param payer Owner of the ZEN and of the balance.
+    /// @param amount Wei to move.
+    /// @param permitDeadline Deadline in Unix seconds of the EIP-2612 permit over `amount` for this contract. A failing
+    /// permit is ignored: an earlier allowance makes it unnecessary, and the transfer decides.
+    /// @param v Part of the permit's signature.
+    /// @param r Part of the permit's signature.
+    /// @param s Part of the permit's signature.
+    function deposit(address payer, uint96 amount, uint256 permitDeadline, uint8 v, bytes32 r, bytes32 s) external;
+
+    /// @notice Pays out a part of the caller's balance. A pause does not stop it.
+    /// @param amount Wei, at most the free balance.
+    /// @param to Recipient.
+    function withdraw(uint256 amount, address to) external;
+
+    /// @notice Moves an order's budget from the payer's balance into the job's escrow. Any account can relay an order
+    /// that the payer signed. Stops while paused. Reverts with StakeBelowGain unless P * d >= (R / N) * (1 - s) / s, where:
     ///
     /// - P is the lowest fraud penalty at the tier's minimum stake, in wei.
     /// - d = 66 % is the assumed share of wrong sampled segments that verification detects. A quarter of the verifiers'
@@ -207,20 +239,8 @@ interface IJobEscrow {
     /// - N is the number of segments of a unit, and s is the sampling rate.
     /// @param order The order.
     /// @param orderSignature EIP-712 signature of the payer over the order (ERC-1271 for contracts).
-    /// @param permitDeadline Deadline in Unix seconds of the EIP-2612 permit over the budget for this contract. A
-    /// failing permit is ignored: an earlier allowance makes it unnecessary, and the transfer decides.
-    /// @param v Part of the permit's signature.
-    /// @param r Part of the permit's signature.
-    /// @param s Part of the permit's signature.
     /// @return jobId EIP-712 struct hash of the order.
-    function openJob(
-        JobOrder calldata order,
-        bytes calldata orderSignature,
-        uint256 permitDeadline,
-        uint8 v,
-        bytes32 r,
-        bytes32 s
-    ) external returns (bytes32 jobId);
+    function openJob(JobOrder calldata order, bytes calldata orderSignature) external returns (bytes32 jobId);
 
     /// @notice Ends a job early. Only its payer. The operator has `cancelDelay` seconds to settle completed units.
     function cancel(bytes32 jobId) external;
@@ -284,6 +304,9 @@ interface IJobEscrow {
     /// @notice Returns the gross price of one unit in wei: floor(price * weight / 3.6e9), rounded down to a multiple of
     /// 10,000. The rounding makes every fee in basis points exact.
     function unitPrice(uint80 price, uint48 weight) external pure returns (uint256);
+
+    /// @notice Returns the payer's balance.
+    function balances(address payer) external view returns (Balance memory);
 
     /// @notice Returns the job; all zero if it does not exist.
     function jobs(bytes32 jobId) external view returns (Job memory);

@@ -13,6 +13,7 @@ abstract contract JobActions is Settlements {
     mapping(bytes32 jobId => uint256) public settledOf; // in batches that were not vetoed
     mapping(bytes32 jobId => uint256) public returnedOf; // to the payer, except forfeited units
     mapping(uint256 batchId => bool) public vetoed;
+    uint256 public freeBalance; // deposits that neither orders nor withdrawals took
 
     mapping(bytes32 jobId => JobOrder) internal orderOf;
     uint256 private nonce;
@@ -26,10 +27,32 @@ abstract contract JobActions is Settlements {
         order.waitUntil = uint40(block.timestamp + _bound(patience, 0, 3 days));
         order.nonce = ++nonce;
         if (escrow.paused()) return;
-        bytes32 jobId = _open(order);
+        bytes32 jobId;
+        if (freeBalance >= order.budget) {
+            jobId = escrow.openJob(order, _signature(PAYER_KEY, escrow.orderDigest(order)));
+            freeBalance -= order.budget;
+        } else {
+            jobId = _open(order);
+        }
         jobIds.push(jobId);
         orderOf[jobId] = order;
         budgetOf[jobId] = order.budget;
+    }
+
+    function deposit(uint96 amount) external {
+        if (escrow.paused()) return;
+        amount = uint96(_bound(amount, 1, 2 ether));
+        _prepay(amount);
+        freeBalance += amount;
+    }
+
+    /// @dev Withdraws a part of the free balance, also while intake is paused.
+    function withdrawBalance(uint256 amount) public {
+        if (freeBalance == 0) return;
+        amount = _bound(amount, 1, freeBalance);
+        freeBalance -= amount;
+        vm.prank(payer);
+        escrow.withdraw(amount, payer);
     }
 
     function cancel(uint256 pick) external {
@@ -126,6 +149,7 @@ abstract contract JobActions is Settlements {
         for (uint256 i = 0; i < jobIds.length; ++i) {
             if (escrow.jobs(jobIds[i]).state == IJobEscrow.State.Open) escrow.refund(jobIds[i]);
         }
+        if (freeBalance > 0) withdrawBalance(freeBalance - 1); // all of it: _bound adds one
     }
 
     // --- state

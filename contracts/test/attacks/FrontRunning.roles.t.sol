@@ -141,7 +141,7 @@ contract FrontRunningRolesTest is RewardNetwork, FrontRunningCheck {
     }
 
     /// @dev As in every ERC-20, a spender can use the old allowance before a new one is set. The network's contracts
-    /// use an allowance only in calls of its owner, so this cannot happen with them.
+    /// use an allowance only in calls of its owner or for the owner's balance, so this cannot happen with them.
     function test_approve_resistsFrontRunning() public {
         vm.prank(payer);
         token.approve(address(staking), 2 ether);

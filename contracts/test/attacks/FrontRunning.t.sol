@@ -24,23 +24,37 @@ contract FrontRunningTest is RewardNetwork, Settlements, FrontRunningCheck {
 
     // --- escrow: payers
 
-    /// @dev Only the payer's signature spends the payer's allowance. A permit used early changes nothing.
+    /// @dev Only the payer's signature draws from the payer's balance.
     function test_openJob_resistsFrontRunning() public {
+        _prepay(2 ether);
         JobOrder memory order = _order(4, 1 ether);
-        bytes memory open = _encodeOpen(order);
+        bytes memory open = _encodeOpen(order, _signature(PAYER_KEY, escrow.orderDigest(order)));
         _assertSameForAnySender(address(escrow), payer, open);
 
         order.nonce = 2;
-        open = _encodeOpen(order);
-        (uint8 v, bytes32 r, bytes32 s) = _signPermit(PAYER_KEY, address(escrow), 1 ether, block.timestamp);
-        vm.prank(ATTACKER);
-        token.permit(payer, address(escrow), 1 ether, block.timestamp, v, r, s);
-        order.payer = ATTACKER; // the attacker cannot spend the allowance or escrow it for a job of its own
+        open = _encodeOpen(order, _signature(PAYER_KEY, escrow.orderDigest(order)));
+        order.payer = ATTACKER; // the attacker cannot draw it for a job of its own
         bytes memory signature = _signature(0x7417F, escrow.orderDigest(order));
         vm.assertFalse(_send(ATTACKER, address(escrow), _encodeOpen(order, signature)));
         order.payer = payer;
         vm.assertFalse(_send(ATTACKER, address(escrow), _encodeOpen(order, signature)));
         vm.assertTrue(_send(payer, address(escrow), open));
+    }
+
+    /// @dev A permit serves its owner's balance only, also if it was used early.
+    function test_deposit_resistsFrontRunning() public {
+        (uint8 v, bytes32 r, bytes32 s) = _signPermit(PAYER_KEY, address(escrow), 1 ether, block.timestamp);
+        bytes memory deposit = abi.encodeCall(escrow.deposit, (payer, 1 ether, block.timestamp, v, r, s));
+        _assertSameForAnySender(address(escrow), payer, deposit);
+        (v, r, s) = _signPermit(PAYER_KEY, address(escrow), 1 ether, block.timestamp);
+        deposit = abi.encodeCall(escrow.deposit, (payer, 1 ether, block.timestamp, v, r, s));
+        vm.prank(ATTACKER);
+        token.permit(payer, address(escrow), 1 ether, block.timestamp, v, r, s);
+        vm.assertTrue(_send(ATTACKER, address(escrow), deposit));
+        vm.assertEq(escrow.balances(payer).free, 2 ether);
+        vm.assertFalse(_send(ATTACKER, address(escrow), deposit)); // it serves once
+        vm.assertFalse(_send(ATTACKER, address(escrow), abi.encodeCall(escrow.withdraw, (1 ether, ATTACKER))));
+        _assertSenderOnly(address(escrow), payer, abi.encodeCall(escrow.withdraw, (1 ether, payer)));
     }
 
     function test_cancel_resistsFrontRunning() public {
@@ -297,12 +311,7 @@ contract FrontRunningTest is RewardNetwork, Settlements, FrontRunningCheck {
         batchRoot = _batchRoot(bill);
     }
 
-    function _encodeOpen(JobOrder memory order) private view returns (bytes memory) {
-        return _encodeOpen(order, _signature(PAYER_KEY, escrow.orderDigest(order)));
-    }
-
     function _encodeOpen(JobOrder memory order, bytes memory signature) private view returns (bytes memory) {
-        (uint8 v, bytes32 r, bytes32 s) = _signPermit(PAYER_KEY, address(escrow), order.budget, block.timestamp);
-        return abi.encodeCall(escrow.openJob, (order, signature, block.timestamp, v, r, s));
+        return abi.encodeCall(escrow.openJob, (order, signature));
     }
 }

@@ -69,6 +69,9 @@ contract ReentrancyTest is Settlements {
         hostile.mint(address(treasury), 10 ether);
         vm.prank(payer);
         hostile.approve(address(escrow), 10 ether);
+        escrow.deposit(payer, 4 ether, 0, 0, 0, 0);
+        vm.prank(address(hostile));
+        hostile.approve(address(escrow), 10 ether);
         vm.prank(address(hostile));
         hostile.approve(address(staking), 10 ether);
     }
@@ -80,7 +83,11 @@ contract ReentrancyTest is Settlements {
         bytes memory open = _encodeOpen(3);
         Bill memory bill = _billForHostile(_line(first, 0, 1, true));
         bytes memory settle = _encodeSettle(bill);
-        _expectRefused(address(escrow), open, settle);
+        bytes memory deposit = abi.encodeCall(escrow.deposit, (address(hostile), 1 ether, 0, 0, 0, 0));
+        bytes memory withdraw = abi.encodeCall(escrow.withdraw, (1 ether, thirdParty));
+        _expectRefused(address(escrow), deposit, withdraw);
+        _expectRefused(address(escrow), deposit, open);
+        _expectRefused(address(escrow), withdraw, deposit);
         _expectRefused(address(escrow), settle, open);
 
         bill.batchId = 1;
@@ -117,7 +124,7 @@ contract ReentrancyTest is Settlements {
         escrow.refund(jobId);
         bytes memory veto = abi.encodeCall(escrow.veto, (1, _claimsRoot(bill), _unitsRoot(bill), bill.lines));
         _expectRefused(address(escrow), veto, veto);
-        vm.assertEq(hostile.balanceOf(address(escrow)), 0);
+        vm.assertEq(hostile.balanceOf(address(escrow)), 3 ether); // the payer's balance
     }
 
     function test_staking_cannotBeReentered() public {
@@ -149,7 +156,7 @@ contract ReentrancyTest is Settlements {
         JobOrder memory order = _order(4, 1 ether);
         (order.nonce, order.samplingBps) = (nonce, 10_000);
         bytes memory signature = _signature(PAYER_KEY, escrow.orderDigest(order));
-        return abi.encodeCall(escrow.openJob, (order, signature, 0, 0, 0, 0));
+        return abi.encodeCall(escrow.openJob, (order, signature));
     }
 
     function _billForHostile(IJobEscrow.JobLine memory line) private view returns (Bill memory) {

@@ -105,16 +105,23 @@ abstract contract Network {
         return vm.sign(key, keccak256(abi.encodePacked(hex"1901", token.DOMAIN_SEPARATOR(), structHash)));
     }
 
-    /// @dev Opens a job with the payer's order signature and permit, relayed by a third party.
+    /// @dev Adds to the payer's balance with its permit, relayed by a third party.
+    function _prepay(uint96 amount) internal {
+        uint256 deadline = block.timestamp + 1 hours;
+        (uint8 v, bytes32 r, bytes32 s) = _signPermit(PAYER_KEY, address(escrow), amount, deadline);
+        vm.prank(thirdParty);
+        escrow.deposit(payer, amount, deadline, v, r, s);
+    }
+
+    /// @dev Deposits an order's budget and opens its job, relayed by a third party.
     function _open(JobOrder memory order) internal returns (bytes32) {
         return _openSigned(order, _signature(PAYER_KEY, escrow.orderDigest(order)));
     }
 
     function _openSigned(JobOrder memory order, bytes memory signature) internal returns (bytes32) {
-        uint256 deadline = block.timestamp + 1 hours;
-        (uint8 v, bytes32 r, bytes32 s) = _signPermit(PAYER_KEY, address(escrow), order.budget, deadline);
+        _prepay(order.budget);
         vm.prank(thirdParty);
-        return escrow.openJob(order, signature, deadline, v, r, s);
+        return escrow.openJob(order, signature);
     }
 
     // --- stakes

@@ -2,16 +2,13 @@
 pragma solidity 0.8.37;
 
 import {IERC1271} from "@openzeppelin/contracts/interfaces/IERC1271.sol";
-import {IERC20Errors} from "@openzeppelin/contracts/interfaces/draft-IERC6093.sol";
 import {Pausable} from "@openzeppelin/contracts/utils/Pausable.sol";
-import {ExactTransfers} from "../../src/base/ExactTransfers.sol";
 import {ZenIntake} from "../../src/base/ZenIntake.sol";
 import {IJobEscrow} from "../../src/interfaces/IJobEscrow.sol";
 import {IProviderStaking} from "../../src/interfaces/IProviderStaking.sol";
 import {IZenToken} from "../../src/interfaces/IZenToken.sol";
 import {JobEscrow} from "../../src/JobEscrow.sol";
 import {JobOrder} from "../../src/Messages.sol";
-import {FeeToken} from "../base/BadTokens.sol";
 import {Settlements} from "../base/Settlements.sol";
 
 /// @dev A contract payer that accepts the signatures of one key.
@@ -38,14 +35,14 @@ contract JobEscrowOpenTest is Settlements {
         bytes32 expected = escrow.jobIdOf(order);
 
         bytes memory signature = _signature(PAYER_KEY, escrow.orderDigest(order));
-        (uint8 v, bytes32 r, bytes32 s) = _signPermit(PAYER_KEY, address(escrow), 1 ether, block.timestamp);
+        _prepay(1.5 ether);
         _expectOpened(expected, order);
-        bytes32 jobId = escrow.openJob(order, signature, block.timestamp, v, r, s);
+        bytes32 jobId = escrow.openJob(order, signature);
 
         vm.assertEq(jobId, expected);
-        vm.assertEq(before - token.balanceOf(payer), 1 ether);
-        vm.assertEq(token.balanceOf(address(escrow)), 1 ether);
-        vm.assertEq(token.allowance(payer, address(escrow)), 0);
+        vm.assertEq(before - token.balanceOf(payer), 1.5 ether);
+        vm.assertEq(escrow.balances(payer).free, 0.5 ether);
+        vm.assertEq(escrow.balances(payer).drawn, 1 ether);
         _assertRecorded(escrow.jobs(jobId), order);
     }
 
@@ -54,24 +51,24 @@ contract JobEscrowOpenTest is Settlements {
         bytes32 jobId = _open(order);
         bytes memory signature = _signature(PAYER_KEY, escrow.orderDigest(order));
         vm.expectRevert(abi.encodeWithSelector(IJobEscrow.JobExists.selector, jobId));
-        escrow.openJob(order, signature, 0, 0, 0, 0);
+        escrow.openJob(order, signature);
 
         _post(_billFor(_line(jobId, 0, 0, true), 0, 0)); // also not after it ended
         vm.expectRevert(abi.encodeWithSelector(IJobEscrow.JobExists.selector, jobId));
-        escrow.openJob(order, signature, 0, 0, 0, 0);
+        escrow.openJob(order, signature);
     }
 
     function test_openJob_revertsForOtherSigner() public {
         JobOrder memory order = _order(1, 1 ether);
         bytes memory signature = _signature(0xBAD, escrow.orderDigest(order));
-        _approve(1 ether);
+        _prepay(1 ether);
         vm.expectRevert(IJobEscrow.InvalidOrderSignature.selector);
-        escrow.openJob(order, signature, 0, 0, 0, 0);
+        escrow.openJob(order, signature);
     }
 
     function test_openJob_revertsForChangedOrder() public {
         bytes memory signature = _signature(PAYER_KEY, escrow.orderDigest(_order(2, 1 ether)));
-        _approve(type(uint256).max);
+        _prepay(100 ether);
         for (uint256 field = 0; field < 10; ++field) {
             JobOrder memory order = _order(2, 1 ether);
             if (field == 0) order.specHash = keccak256("other");
@@ -85,7 +82,7 @@ contract JobEscrowOpenTest is Settlements {
             if (field == 8) order.segments += 1;
             if (field == 9) order.samplingBps += 1;
             vm.expectRevert(IJobEscrow.InvalidOrderSignature.selector);
-            escrow.openJob(order, signature, 0, 0, 0, 0);
+            escrow.openJob(order, signature);
         }
     }
 
@@ -93,14 +90,14 @@ contract JobEscrowOpenTest is Settlements {
         JobOrder memory order = _order(1, 1 ether);
         JobEscrow other = _deployEscrow(IZenToken(address(token)), address(treasury), operator, disputes);
         bytes memory signature = _signature(PAYER_KEY, other.orderDigest(order));
-        _approve(1 ether);
+        _prepay(1 ether);
         vm.expectRevert(IJobEscrow.InvalidOrderSignature.selector);
-        escrow.openJob(order, signature, 0, 0, 0, 0);
+        escrow.openJob(order, signature);
 
         signature = _signature(PAYER_KEY, escrow.orderDigest(order));
         vm.chainId(4242);
         vm.expectRevert(IJobEscrow.InvalidOrderSignature.selector);
-        escrow.openJob(order, signature, 0, 0, 0, 0);
+        escrow.openJob(order, signature);
     }
 
     function test_openJob_acceptsContractPayer() public {
@@ -108,33 +105,45 @@ contract JobEscrowOpenTest is Settlements {
         ContractPayer wallet = new ContractPayer(signature);
         token.transfer(address(wallet), 1 ether);
         wallet.approve(IZenToken(address(token)), address(escrow), 1 ether);
+        escrow.deposit(address(wallet), 1 ether, 0, 0, 0, 0);
         JobOrder memory order = _order(1, 1 ether);
         order.payer = address(wallet);
 
         vm.expectRevert(IJobEscrow.InvalidOrderSignature.selector);
-        escrow.openJob(order, "they did not", 0, 0, 0, 0);
-        bytes32 jobId = escrow.openJob(order, signature, 0, 0, 0, 0);
+        escrow.openJob(order, "they did not");
+        bytes32 jobId = escrow.openJob(order, signature);
         _post(_billFor(_line(jobId, 0, 0, true), 0, 0));
         vm.assertEq(token.balanceOf(address(wallet)), 1 ether);
     }
 
-    function test_openJob_works_whenPermitWasUsed() public {
+    function test_openJob_revertsForLowBalance() public {
         JobOrder memory order = _order(1, 1 ether);
         bytes memory signature = _signature(PAYER_KEY, escrow.orderDigest(order));
-        (uint8 v, bytes32 r, bytes32 s) = _signPermit(PAYER_KEY, address(escrow), 1 ether, block.timestamp);
-        vm.prank(thirdParty);
-        token.permit(payer, address(escrow), 1 ether, block.timestamp, v, r, s);
-        escrow.openJob(order, signature, block.timestamp, v, r, s);
-        vm.assertEq(token.balanceOf(address(escrow)), 1 ether);
+        _prepay(1 ether - 1);
+        vm.expectRevert(
+            abi.encodeWithSelector(IJobEscrow.InsufficientBalance.selector, payer, 1 ether, 1 ether - 1)
+        );
+        escrow.openJob(order, signature);
+        _prepay(1);
+        escrow.openJob(order, signature);
     }
 
-    function test_openJob_revertsWithoutAllowance() public {
+    /// @dev The payer signs all orders before one of them is opened.
+    function test_openJob_drawsOneDepositForSeveralOrders() public {
+        bytes[] memory signatures = new bytes[](3);
         JobOrder memory order = _order(1, 1 ether);
-        bytes memory signature = _signature(PAYER_KEY, escrow.orderDigest(order));
-        vm.expectRevert(
-            abi.encodeWithSelector(IERC20Errors.ERC20InsufficientAllowance.selector, address(escrow), 0, 1 ether)
-        );
-        escrow.openJob(order, signature, 0, 0, 0, 0);
+        for (uint256 i = 0; i < 3; ++i) {
+            order.nonce = i;
+            signatures[i] = _signature(PAYER_KEY, escrow.orderDigest(order));
+        }
+        _prepay(3 ether);
+        for (uint256 i = 3; i > 0; --i) {
+            order.nonce = i - 1;
+            vm.prank(thirdParty);
+            escrow.openJob(order, signatures[i - 1]);
+        }
+        vm.assertEq(escrow.balances(payer).free, 0);
+        vm.assertEq(escrow.balances(payer).drawn, 3 ether);
     }
 
     function test_openJob_revertsForExpiredOrder() public {
@@ -299,21 +308,6 @@ contract JobEscrowOpenTest is Settlements {
         else _expectRefusal(order, _stakeBelowGain(5_000 ether, unit, order.segments, order.samplingBps));
     }
 
-    function test_openJob_revertsForFeeToken() public {
-        FeeToken taking = new FeeToken();
-        JobEscrow other = _deployEscrow(IZenToken(address(taking)), address(treasury), operator, disputes);
-        taking.mint(payer, 2 ether);
-        vm.prank(payer);
-        taking.approve(address(other), 2 ether);
-        JobOrder memory order = _order(1, 1 ether);
-        bytes memory signature = _signature(PAYER_KEY, other.orderDigest(order));
-        taking.setFee(1);
-        vm.expectRevert(abi.encodeWithSelector(ExactTransfers.TransferShort.selector, 1 ether, 1 ether - 1));
-        other.openJob(order, signature, 0, 0, 0, 0);
-        taking.setFee(0);
-        other.openJob(order, signature, 0, 0, 0, 0);
-    }
-
     function _stakeBelowGain(uint256 penalty, uint256 unit, uint256 segments, uint256 sampling)
         private
         pure
@@ -343,16 +337,11 @@ contract JobEscrowOpenTest is Settlements {
         vm.assertTrue(job.state == IJobEscrow.State.Open);
     }
 
-    function _approve(uint256 amount) private {
-        vm.prank(payer);
-        token.approve(address(escrow), amount);
-    }
-
     /// @dev Everything is valid except for `reason`.
     function _expectRefusal(JobOrder memory order, bytes memory reason) private {
-        _approve(order.budget);
+        if (!escrow.paused()) _prepay(order.budget);
         bytes memory signature = _signature(PAYER_KEY, escrow.orderDigest(order));
         vm.expectRevert(reason);
-        escrow.openJob(order, signature, 0, 0, 0, 0);
+        escrow.openJob(order, signature);
     }
 }

@@ -16,19 +16,21 @@ contract GasTest is Settlements {
     event Measured(string what, uint256 gas);
 
     function test_openJob_staysWithinGasLimit() public {
+        _prepay(300 ether);
+        _assertGas("deposit for the first time, with permit", 130_000);
+        _prepay(1 ether);
+        _assertGas("deposit again, with permit", 100_000);
         JobOrder memory order = _order(1_000, 100 ether);
-        bytes memory signature = _signature(PAYER_KEY, escrow.orderDigest(order));
-        (uint8 v, bytes32 r, bytes32 s) = _signPermit(PAYER_KEY, address(escrow), order.budget, block.timestamp);
-        vm.prank(thirdParty);
-        escrow.openJob(order, signature, block.timestamp, v, r, s);
-        _assertGas("open the first job of a payer, with permit", 170_000);
-
-        order.nonce = 2;
-        signature = _signature(PAYER_KEY, escrow.orderDigest(order));
-        (v, r, s) = _signPermit(PAYER_KEY, address(escrow), order.budget, block.timestamp);
-        vm.prank(thirdParty);
-        escrow.openJob(order, signature, block.timestamp, v, r, s);
-        _assertGas("open another job, with permit", 170_000);
+        for (uint256 i = 0; i < 2; ++i) {
+            order.nonce = i;
+            bytes memory signature = _signature(PAYER_KEY, escrow.orderDigest(order));
+            vm.prank(thirdParty);
+            escrow.openJob(order, signature);
+            _assertGas("open a job", 110_000);
+        }
+        vm.prank(payer);
+        escrow.withdraw(1 ether, payer);
+        _assertGas("withdraw", 60_000);
     }
 
     function test_settle_staysWithinGasLimit() public {

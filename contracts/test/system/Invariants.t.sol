@@ -47,8 +47,10 @@ contract InvariantsTest {
     function targetSelectors() external view returns (Selectors[] memory targets) {
         targets = new Selectors[](1);
         targets[0].target = address(actions);
-        bytes4[18] memory all = [
+        bytes4[20] memory all = [
             actions.openJob.selector,
+            actions.deposit.selector,
+            actions.withdrawBalance.selector,
             actions.settle.selector,
             actions.settle.selector, // weighted, since other calls depend on it
             actions.claim.selector,
@@ -81,7 +83,8 @@ contract InvariantsTest {
     }
 
     function invariant_escrow_holdsExactlyItsObligations() public view {
-        uint256 owed;
+        uint256 owed = escrow.balances(payer).free;
+        vm.assertEq(owed, actions.freeBalance());
         uint256 count = actions.jobCount();
         for (uint256 i = 0; i < count; ++i) {
             owed += escrow.jobs(actions.jobIds(i)).escrowed;

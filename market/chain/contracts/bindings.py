@@ -1,6 +1,4 @@
-"""Contract functions that the market uses.
-
-Written by ``python -m market.chain.contracts.generate``; do not edit.
+"""Contract functions that the market uses, written by ``python -m market.chain.contracts.generate``.
 
 A function that changes the chain gives a :class:`Call` for ``queue_intent(session, ..., **call)``, a view gives a
 :class:`View` for ``ChainViews``. Names and order are the contracts'. Integers are ``int``, addresses and bytes 0x hex.
@@ -24,6 +22,11 @@ class JobOrder(TypedDict):
     maxPrice: int
     waitUntil: int
     nonce: int
+
+
+class JobEscrowBalance(TypedDict):
+    free: int
+    drawn: int
 
 
 class JobEscrowJobLine(TypedDict):
@@ -153,17 +156,16 @@ class JobEscrow:
     """Functions of the contract JobEscrow."""
 
     @staticmethod
-    def openJob(
-        order: JobOrder,
-        orderSignature: str | bytes,
-        permitDeadline: int,
-        v: int,
-        r: str | bytes,
-        s: str | bytes,
-    ) -> Call:
-        return Call(
-            contract="JobEscrow", function="openJob", arguments=[order, orderSignature, permitDeadline, v, r, s]
-        )
+    def deposit(payer: str, amount: int, permitDeadline: int, v: int, r: str | bytes, s: str | bytes) -> Call:
+        return Call(contract="JobEscrow", function="deposit", arguments=[payer, amount, permitDeadline, v, r, s])
+
+    @staticmethod
+    def openJob(order: JobOrder, orderSignature: str | bytes) -> Call:
+        return Call(contract="JobEscrow", function="openJob", arguments=[order, orderSignature])
+
+    @staticmethod
+    def balances(payer: str) -> View[JobEscrowBalance]:
+        return View(contract="JobEscrow", function="balances", arguments=[payer])
 
     @staticmethod
     def settle(claims: str | bytes, units: str | bytes, lines: Sequence[JobEscrowJobLine]) -> Call:

@@ -16,7 +16,7 @@ from zoo_protocol.contracts import artifact
 USED: Mapping[str, Sequence[str]] = {
     "ZenToken": ("balanceOf", "totalSupply", "nonces", "approve", "allowance"),
     "ProviderStaking": ("slash", "stakeOf", "atRisk", "isJailed", "qualifies"),
-    "JobEscrow": ("openJob", "settle", "collectFees", "returnStruck", "jobs", "batches"),
+    "JobEscrow": ("deposit", "openJob", "balances", "settle", "collectFees", "returnStruck", "jobs", "batches"),
     "WorkWindows": ("commitWindow", "latchSeed"),
     "Omissions": ("respond", "bond"),
     "Attestations": ("attest", "isAccepted"),
@@ -50,9 +50,7 @@ USED: Mapping[str, Sequence[str]] = {
 TARGET = Path(__file__).with_name("bindings.py")
 
 
-_HEADER = '''"""Contract functions that the market uses.
-
-Written by ``python -m market.chain.contracts.generate``; do not edit.
+_HEADER = '''"""Contract functions that the market uses, written by ``python -m market.chain.contracts.generate``.
 
 A function that changes the chain gives a :class:`Call` for ``queue_intent(session, ..., **call)``, a view gives a
 :class:`View` for ``ChainViews``. Names and order are the contracts'. Integers are ``int``, addresses and bytes 0x hex.

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import psycopg
 from sqlalchemy import CTE, ColumnElement, bindparam, select, true
 from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.exc import IntegrityError
 
 from market.platform.db.base import CreatedAt
 from market.platform.db.prepared import Prepared
@@ -24,7 +26,8 @@ class Condition:
 def insert_together(unit: UnitOfWork, *rows: CreatedAt, only_if: Condition | None = None) -> bool:
     """Insert new rows of different tables, all or none, and set their ``created_at``.
 
-    Only the first row may exist already. Columns without a value get NULL or the database's default, not Python's. The
+    Only the first row may exist already, or one whose class has a ``SUMMED`` column. Its value is added to the existing
+    one, and other columns are replaced. Columns without a value get NULL or the database's default, not Python's. The
     rows do not join a session.
 
     Returns:
@@ -50,6 +53,11 @@ def insert_together(unit: UnitOfWork, *rows: CreatedAt, only_if: Condition | Non
     return True
 
 
+def violates(error: IntegrityError, constraint: str) -> bool:
+    """Return True if a statement failed by this named constraint."""
+    return isinstance(error.orig, psycopg.Error) and error.orig.diag.constraint_name == constraint
+
+
 @lru_cache(64)
 def _insertion(shape: tuple[tuple[Any, tuple[str, ...]], ...], only_if: ColumnElement[bool] | None) -> Prepared:
     """Return a statement that inserts a row into each table; none if the first exists."""
@@ -59,6 +67,11 @@ def _insertion(shape: tuple[tuple[Any, tuple[str, ...]], ...], only_if: ColumnEl
         values = select(*(bindparam(_parameter(model, name), type_=table.c[name].type) for name in names))
         if parts:
             statement = insert(table).from_select(names, values.select_from(parts[-1]), include_defaults=False)
+            summed = getattr(model, "SUMMED", None)
+            if summed is not None:
+                new = {name: statement.excluded[name] for name in names if not table.c[name].primary_key}
+                new[summed] += table.c[summed]
+                statement = statement.on_conflict_do_update(index_elements=table.primary_key, set_=new)
         else:
             values = values if only_if is None else values.where(only_if)
             statement = insert(table).from_select(names, values, include_defaults=False).on_conflict_do_nothing()

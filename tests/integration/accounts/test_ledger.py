@@ -80,12 +80,15 @@ def test_ledger_equals_chain_through_whole_market(chain: Chain, database: Databa
     chain.stake(OTHER, 500 * ZEN)
     paid, opening = chain.order(10 * ZEN)
     chain.send(OTHER, "JobEscrow", "openJob", *opening)
-    kept, other_opening = chain.order(3 * ZEN)  # after the first, whose permit's nonce comes before
+    kept, other_opening = chain.order(3 * ZEN)
+    chain.deposit(PAYER, 5 * ZEN)
+    chain.send(PAYER, "JobEscrow", "withdraw", 2 * ZEN, OTHER.address)
     chain.send(OTHER, "JobEscrow", "openJob", *other_opening)
     half_way = proof(chain, database)
     assert half_way.agrees
     with database.transaction() as session:
         assert balances(session, "escrow") == {f"escrow:{paid}": 10 * ZEN, f"escrow:{kept}": 3 * ZEN}
+        assert balances(session, "balance") == {f"balance:{PAYER.address}": 3 * ZEN}
         assert balance(session, f"stake:{PROVIDER.address}") == 2_000 * ZEN
 
     settle_job(chain, paid, units=4)

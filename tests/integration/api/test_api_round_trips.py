@@ -197,8 +197,8 @@ def test_job_ends_with_reason_when_funds_vanish(
     job_id = payer.post("/v1/jobs", json=signed).json()["id"]
     with services.database.transaction() as session:
         intent = session.scalars(select(TxIntent)).one()
-        intent.status, intent.detail = IntentStatus.REVERTED, "ERC20InsufficientBalance(needed=1)"  # says the escrow
-        submission.on_deposit_intent(session, intent)
+        intent.status, intent.detail = IntentStatus.REVERTED, "InsufficientBalance(needed=1)"  # says the escrow
+        submission.on_open_intent(session, intent)
     job = payer.get(f"/v1/jobs/{job_id}").json()
     assert (job["status"], job["reason"]) == ("rejected", "insufficient_balance")
 
@@ -207,15 +207,13 @@ class _CountingClient:
     def __init__(self) -> None:
         self.batches = 0
 
-    def call_many(self, calls: list[tuple[str, bytes]], block: str) -> list[bytes]:
+    def call(self, to: str, data: bytes, *, block: str) -> bytes:
         self.batches += 1
-        assert [data[:4] for _, data in calls] == [
-            encode_call("ZenToken", function, ["0x" + "11" * 20])[:4] for function in ("balanceOf", "nonces")
-        ]
-        return [number.to_bytes(32) for number in (5, self.batches)]
+        assert data == encode_call("JobEscrow", "balances", ["0x" + "11" * 20])
+        return (5).to_bytes(32) + self.batches.to_bytes(32)
 
 
-def test_funds_are_read_in_one_bounded_age_batch(services: Services) -> None:
+def test_funds_are_read_in_one_bounded_age_call(services: Services) -> None:
     client = _CountingClient()
     views = ChainViews(client, services.part(Deployment))  # type: ignore[arg-type]
     address = "0x" + "11" * 20

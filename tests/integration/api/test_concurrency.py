@@ -31,7 +31,8 @@ from market.domain.network import DEVNET
 from market.jobs.models import Job
 from market.jobs.service import get
 from market.orders import cancellation, submission
-from market.orders.errors import NotCancellable
+from market.orders.balance.models import PayerDraws
+from market.orders.errors import BalanceTaken, NotCancellable
 from market.orders.schemas import SubmitJob
 from market.orders.terms import SignedTerms, parse_terms
 from market.payments.payables.job_settlement import end_settlement, record_payment, start_settling
@@ -113,7 +114,7 @@ class SubmissionsMachine(RuleBasedStateMachine):
                     raise Killed
 
         for job, error in zip(jobs, at_once([partial(send, index) for index in range(threads)]), strict=True):
-            assert error is None or isinstance(error, SpendingCapReached | Killed), error
+            assert error is None or isinstance(error, SpendingCapReached | BalanceTaken | Killed), error
             if error is None:
                 self.jobs.append(job.job_id)
 
@@ -130,7 +131,7 @@ class SubmissionsMachine(RuleBasedStateMachine):
                     assert intent is not None
                     session.expunge(intent)
                     intent.status, intent.detail = IntentStatus.REVERTED, "ERC20InsufficientAllowance()"
-                    submission.on_deposit_intent(session, intent)
+                    submission.on_open_intent(session, intent)
                 else:
                     submission.on_job_opened(session, opened(get(session, job_id).order))
 
@@ -199,6 +200,8 @@ class SubmissionsMachine(RuleBasedStateMachine):
                 elif job.status != "rejected":
                     expected += job.budget_wei
             assert spending.usage(session, self.limit).total_wei == expected <= CAP
+            total = session.scalar(select(PayerDraws.total_wei).where(PayerDraws.payer == self.payer)) or 0
+            assert total == sum(job.budget_wei for job in jobs if job.status != "rejected") <= 2 * CAP
             rows = select(func.count()).select_from(Spending).where(Spending.limit_id == self.limit)
             assert session.scalar(rows) == len(jobs)  # nothing is left of what failed
             deposits = select(func.count()).select_from(TxIntent).where(TxIntent.subject.in_(self.jobs))
@@ -221,12 +224,11 @@ class SubmissionsMachine(RuleBasedStateMachine):
                 "wait_until": (utc_now() + timedelta(hours=1)).isoformat(),
                 "nonce": str(secrets.randbits(128)),
                 "order_signature": "0x" + "11" * 65,
-                "permit": {"deadline": 2**40, "signature": "0x" + "11" * 65},
             }
         )
         terms = parse_terms(request, DEVNET, utc_now())
         order = terms.order(self.payer, request.nonce)
-        return SignedTerms(request, terms, order, struct_hash(order), "0x" + "11" * 65, "0x" + "11" * 65)
+        return SignedTerms(request, terms, order, struct_hash(order), "0x" + "11" * 65, 2 * CAP)
 
 
 @pytest.mark.sized

@@ -178,7 +178,7 @@ def test_client_signs_exactly_requested_terms(api: httpx.Client, app: FastAPI, w
     job_id = world.delivered_job(nodes, rounds=1)
     world.aggregate(job_id)
     wallet = world.wallets[world.read(job_id).payer]
-    app.state.services.part(ChainViews).balances[wallet.address] = 10 * ZEN
+    app.state.services.part(ChainViews).balances[wallet.address] = 12 * ZEN
     with Client(str(api.base_url), private_key="0x" + bytes(wallet.key).hex()) as client:
         job = client.job(job_id)
         assert [point["round"] for point in job.metrics()] == [0, 1]

@@ -61,8 +61,7 @@ def test_quote_warns_of_late_and_refuses_impossible_units(
     _give_rounds(app, unit / 100)
     problem = refusal(api.post(**ask), 422, "invalid-order")
     assert (problem["field"], problem["reason"]) == ("training_config.inner_steps", "unit_too_long")
-    permit = {"deadline": 2**40 - 1, "signature": "0x" + "11" * 65}
-    signed = body | {"nonce": str(secrets.randbits(64)), "order_signature": "0x" + "11" * 65, "permit": permit}
+    signed = body | {"nonce": str(secrets.randbits(64)), "order_signature": "0x" + "11" * 65}
     refused = refusal(payer.post("/v1/jobs", json=signed), 422, "invalid-order")
     assert refused["reason"] == "unit_too_long"
 

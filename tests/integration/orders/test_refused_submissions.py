@@ -16,7 +16,7 @@ from kit.api.submission_fixtures import (  # noqa: F401  (fixtures)
     stored_dataset,
     written,
 )
-from kit.jobs.jobs_fixtures import ZEN, FakeChain
+from kit.jobs.jobs_fixtures import ZEN
 
 from market.platform.http.services import Services
 from market.platform.storage.client import Storage
@@ -121,8 +121,6 @@ def test_unknown_key_names_its_nearest(payer: Caller, body: Body) -> None:
         ({"nonce": "7"}, "invalid-signature", "order_signature"),
         ({"nodes": 5}, "invalid-signature", "order_signature"),
         ({"budget_max": str(2 * ZEN)}, "invalid-signature", "order_signature"),
-        ({"permit": {"deadline": 2**40, "signature": FOREIGN}}, "invalid-signature", "permit.signature"),
-        ({"permit": {"deadline": 1, "signature": FOREIGN}}, "permit-too-short", "permit.deadline"),
     ],
 )
 def test_signature_must_match_caller_and_job(
@@ -154,19 +152,4 @@ def test_budget_over_balance_is_quoted_but_refused(services: Services, payer: Ca
     submission_body = sign_job(payer, {**body, "budget_max": str(101 * ZEN)})
     problem = payer.post("/v1/jobs", json=submission_body).json()
     assert (problem["code"], problem["field"]) == ("insufficient-balance", "budget_max")
-    assert written(services) == [0, 0, 0, 0]
-
-
-def test_permit_with_other_value_or_nonce_is_refused(
-    services: Services, payer: Caller, body: Body, chain: FakeChain
-) -> None:
-    submission_body = sign_job(payer, body)
-    quote = payer.post("/v1/quotes", json=body).json()
-    quote["permit"]["message"]["value"] = "1"
-    small = {"deadline": quote["permit_deadline"], "signature": sign_document(payer, quote["permit"])}
-    answer = payer.post("/v1/jobs", json={**submission_body, "permit": small})
-    assert (answer.json()["code"], answer.json()["field"]) == ("invalid-signature", "permit.signature")
-    chain.permit_nonces[payer.address] += 1  # the permit was used before
-    answer = payer.post("/v1/jobs", json=submission_body)
-    assert (answer.json()["code"], answer.json()["field"]) == ("invalid-signature", "permit.signature")
     assert written(services) == [0, 0, 0, 0]

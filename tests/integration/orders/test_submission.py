@@ -53,8 +53,7 @@ def test_quote_names_cost_and_writes_nothing(services: Services, payer: Caller, 
         "too_few_nodes",
         "low_throughput",
     ]  # round trips take longer than training
-    assert quote["permit"]["message"]["nonce"] == "3"
-    assert quote["permit"]["message"]["value"] == body["budget_max"]
+    assert (quote["balance_wei"], quote["deposit_needed_wei"]) == (str(100 * ZEN), "0")
     assert written(services) == [0, 0, 0, 0]
 
 
@@ -127,7 +126,7 @@ def test_signed_quote_creates_job_and_deposit(api: httpx.Client, services: Servi
     assert (intent.key, intent.kind, intent.function) == (f"open:{job['id']}", "open_job", "openJob")
     arguments = intent.arguments
     assert arguments[0]["nonce"] == submission_body["nonce"]  # type: ignore[index,call-overload]
-    assert arguments[3] in ("27", "28")
+    assert str(arguments[1])[-2:] in ("1b", "1c")
     encode_call("JobEscrow", "openJob", arguments)
     assert services.part(Storage).get(job["spec_cid"], max_bytes=10_000)
 
@@ -178,17 +177,17 @@ def test_final_deposit_lists_job_and_reverted_one_rejects(services: Services, pa
     for intent in intents.values():
         intent.status = IntentStatus.REVERTED
     intents[funded].detail = f"JobExists(jobId={funded})"  # another account relayed it first; its event follows
-    intents[reverted].detail = "ERC20InsufficientAllowance(spender=0x, allowance=0, needed=1)"
+    intents[reverted].detail = "InsufficientBalance(payer=0x, needed=1, available=0)"
     for _ in range(2):
         with services.database.transaction() as session:
-            submission.on_deposit_intent(session, intents[funded])
-            submission.on_deposit_intent(session, intents[reverted])
+            submission.on_open_intent(session, intents[funded])
+            submission.on_open_intent(session, intents[reverted])
             submission.on_job_opened(session, opened(order))
             submission.on_job_opened(session, opened(replace(order, nonce=1)))  # not a job of this market
     job = payer.get(f"/v1/jobs/{funded}").json()
     assert (job["status"], job["escrowed_wei"], job["fee_bps"]) == ("matching", str(ZEN), 500)
     job = payer.get(f"/v1/jobs/{reverted}").json()
-    assert (job["status"], job["reason"]) == ("rejected", "permit_not_usable")
+    assert (job["status"], job["reason"]) == ("rejected", "insufficient_balance")
 
 
 def test_job_cancelled_before_deposit_is_refunded_when_final(services: Services, payer: Caller, body: Body) -> None:
@@ -208,8 +207,8 @@ def test_rejected_order_relayed_later_is_refunded(services: Services, payer: Cal
     job = payer.post("/v1/jobs", json=sign_job(payer, body)).json()
     with services.database.transaction() as session:
         (intent,) = session.scalars(select(TxIntent))
-        intent.status, intent.detail = IntentStatus.REVERTED, "ERC20InsufficientBalance(sender=0x, balance=0, needed=1)"
-        submission.on_deposit_intent(session, intent)
+        intent.status, intent.detail = IntentStatus.REVERTED, "InsufficientBalance(payer=0x, needed=1, available=0)"
+        submission.on_open_intent(session, intent)
     for _ in range(2):
         with services.database.transaction() as session:
             submission.on_job_opened(session, opened(get(session, job["id"]).order))

@@ -37,6 +37,7 @@ def app_on_chain(app: FastAPI, chain: FakeChain) -> FastAPI:
 def funded_payer(api: httpx.Client, chain: FakeChain) -> Caller:
     caller = sign_in(api)
     chain.balances[caller.address] = 100 * ZEN
+    chain.wallets[caller.address] = 10 * ZEN
     chain.permit_nonces[caller.address] = 3
     return caller
 
@@ -67,7 +68,6 @@ def sign_job(caller: Caller, body: Body) -> Body:
         **body,
         "nonce": quote["nonce"],
         "order_signature": sign_document(caller, quote["order"]),
-        "permit": {"deadline": quote["permit_deadline"], "signature": sign_document(caller, quote["permit"])},
     }
 
 

@@ -24,7 +24,7 @@ from market.domain.network import DEVNET, ZEN, NetworkParameters
 from market.ledger import chain_events as ledger_chain_events
 from market.platform.db.session import Database
 from market.settings import Settings
-from zoo_protocol.messages import Domain, JobOrder, permit_typed_data, sign, struct_hash, typed_data
+from zoo_protocol.messages import Domain, JobOrder, sign, struct_hash, typed_data
 
 
 @dataclass(frozen=True)
@@ -146,8 +146,17 @@ class Chain:
         self.send(staker, "ZenToken", "approve", self.deployment.address("ProviderStaking"), amount)
         self.send(staker, "ProviderStaking", "stake", amount)
 
+    def deposit(self, payer: Wallet, amount: int) -> None:
+        """Add to the payer's balance in the escrow, by an allowance."""
+        self.send(payer, "ZenToken", "approve", self.deployment.address("JobEscrow"), amount)
+        self.send(payer, "JobEscrow", "deposit", payer.address, amount, 0, 0, bytes(32), bytes(32))
+
     def order(self, budget: int, units: int = 10, segments: int = 4) -> tuple[str, list[Any]]:
-        """Return id and openJob arguments of the payer's Bronze job; a unit is a GPU-second."""
+        """Deposit the budget; return id and openJob arguments of the payer's Bronze job.
+
+        A unit is a GPU-second.
+        """
+        self.deposit(PAYER, budget)
         now = self.client().head().timestamp
         order = JobOrder(
             payer=PAYER.address,
@@ -164,17 +173,5 @@ class Chain:
         )
         escrow = self.deployment.address("JobEscrow")
         signature = sign(PAYER.key, typed_data(Domain(CHAIN_ID, escrow), order))
-        token = self.deployment.address("ZenToken")
-        permit = permit_typed_data(
-            CHAIN_ID,
-            token,
-            "ZEN",
-            PAYER.address,
-            escrow,
-            budget,
-            self.views.funds(PAYER.address).permit_nonce,
-            now + 3_600,
-        )
-        raw = bytes.fromhex(sign(PAYER.key, permit)[2:])
         fields = {name: getattr(order, name) for name in order.__slots__}
-        return struct_hash(order), [fields, signature, now + 3_600, raw[64], raw[:32], raw[32:64]]
+        return struct_hash(order), [fields, signature]

@@ -130,8 +130,9 @@ class DisputeWorld(LiveWorld):
         token = deployment.address("ZenToken")
         permit = permit_typed_data(31337, token, "ZEN", payer.address, escrow, order.budget, 0, order.waitUntil)
         raw = bytes.fromhex(sign(key, permit)[2:])
-        opening = [_fields(order), signature, order.waitUntil, raw[64], raw[:32], raw[32:64]]
-        self.transact(OTHER, "JobEscrow", "openJob", *opening)
+        split = (order.waitUntil, raw[64], raw[:32], raw[32:64])
+        self.transact(OTHER, "JobEscrow", "deposit", payer.address, order.budget, *split)
+        self.transact(OTHER, "JobEscrow", "openJob", _fields(order), signature)
 
     def fund(self, challenger: Wallet) -> None:
         """Give a challenger the bond and approve its transfer."""

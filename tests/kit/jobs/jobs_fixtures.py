@@ -54,13 +54,18 @@ SPEC = {
 
 @dataclass
 class FakeChain:
-    """Balances and permit nonces in place of the chain's views."""
+    """Balances in the escrow, wallets and permit nonces in place of the chain's views."""
 
     balances: dict[str, int] = field(default_factory=dict)
+    drawn: dict[str, int] = field(default_factory=dict)
+    wallets: dict[str, int] = field(default_factory=dict)
     permit_nonces: dict[str, int] = field(default_factory=dict)
 
     def funds(self, address: str, max_age_seconds: float = 0.0) -> Funds:
-        return Funds(self.balances.get(address, 0), self.permit_nonces.get(address, 0))
+        return Funds(self.balances.get(address, 0), self.drawn.get(address, 0))
+
+    def wallet(self, address: str) -> tuple[int, int]:
+        return self.wallets.get(address, 0), self.permit_nonces.get(address, 0)
 
 
 def store_dataset(storage: Storage) -> str:

@@ -67,9 +67,9 @@ def quote(**changes: Any) -> Quote:
         "detection_probability": 0.25,
         "least_detection_probability": 0.02,
         "nonce": "77",
-        "permit_deadline": 1_900_000_000,
+        "balance_wei": "0",
+        "deposit_needed_wei": "1000000000000000000",
         "order": {"message": {"budget": "999"}},
-        "permit": {"message": {"nonce": "5", "spender": "0x" + "bad0" * 10}},
     }
     return Quote.model_validate({**document, **amounts, **changes})
 
@@ -93,8 +93,6 @@ def test_client_signs_own_document_instead_of_market_one() -> None:
     assert job_id == messages.struct_hash(order)
     document = messages.typed_data(Domain(31337, ESCROW), order)
     assert messages.recover(document, body["order_signature"]) == WALLET.address
-    permit = messages.permit_typed_data(31337, TOKEN, "ZEN", WALLET.address, ESCROW, 10**18, 5, 1_900_000_000)
-    assert messages.recover(permit, body["permit"]["signature"]) == WALLET.address
     assert {key: body[key] for key in REQUEST} == REQUEST
     assert body["nonce"] == "77"
 
