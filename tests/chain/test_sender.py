@@ -7,6 +7,8 @@ import pytest
 import rlp
 from kit.chain.deployed_chain import OPERATOR, PAYEE, Chain, intent, queue_payment
 from kit.chain.faulty_rpc import Answer, FaultyRpc, Forward, Request, error_of, result_of
+from kit.errors import raising
+from kit.records import Records
 from kit.waiting import drain
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -57,8 +59,7 @@ def test_thirty_concurrent_intents_use_each_nonce_once(chain: Chain, database: D
         assert held
         assert not rival.step()  # one sender per signer
     settle_down(chain, sender)
-    with database.transaction() as session:
-        intents = list(session.scalars(select(TxIntent)))
+    intents = Records(database).all(select(TxIntent))
     assert {found.status for found in intents} == {IntentStatus.FINAL}
     assert sorted(found.nonce or 0 for found in intents) == list(range(first, first + 30))
     assert nonces_used(chain) == first + 30
@@ -185,12 +186,9 @@ def test_reverted_transaction_reports_its_reason(chain: Chain, database: Databas
 
 
 def test_failing_handler_leaves_intent_unchanged(chain: Chain, database: Database) -> None:
-    def broken(session: Session, found: TxIntent) -> None:
-        raise RuntimeError("handler")
-
     queue_payment(database)
     with pytest.raises(RuntimeError, match="handler"):
-        settle_down(chain, chain.sender(database, {"payment": broken}))
+        settle_down(chain, chain.sender(database, {"payment": raising(RuntimeError("handler"))}))
     assert intent(database).status == IntentStatus.MINED
     settle_down(chain, chain.sender(database))
     assert intent(database).status == IntentStatus.FINAL
@@ -212,8 +210,7 @@ def test_reorganised_payment_is_resent_from_same_bytes(chain: Chain, database: D
     settle_down(chain, sender)
     assert (intent(database).status, len(intent(database).attempts)) == (IntentStatus.FINAL, 1)
     assert chain.views.balance_of(PAYEE) == 5
-    with database.transaction() as session:
-        moves = list(session.scalars(select(AuditEvent.event).order_by(AuditEvent.id)))
+    moves = Records(database).all(select(AuditEvent.event).order_by(AuditEvent.id))
     assert moves == ["sign", "send", "mine", "reorg", "mine", "finalise"]
 
 
@@ -247,8 +244,7 @@ def test_gap_below_nonces_is_filled(chain: Chain, database: Database) -> None:
     settle_down(chain, sender)
     assert intent(database).status == IntentStatus.FINAL
     assert chain.views.balance_of(PAYEE) == 5
-    with database.transaction() as session:
-        filler = session.scalars(select(TxIntent).where(TxIntent.kind == GAP_KIND)).one()
+    filler = Records(database).one(select(TxIntent).where(TxIntent.kind == GAP_KIND))
     assert (filler.status, filler.nonce) == (IntentStatus.FINAL, gap)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from kit.chain.anvil import AnvilProcess
 from kit.chain.deployed_chain import Chain, deploy_own
+from kit.records import Records
 from sqlalchemy import select
 
 from market.chain.contracts.codec import decode_result, encode_call
@@ -32,13 +33,12 @@ def deep(tmp_path: Path) -> Iterator[Chain]:
         yield chain
 
 
-class Windows:
+class Windows(Records):
     def __init__(self, chain: Chain, database: Database, count: int) -> None:
         self.chain, self.database = chain, database
         self.sender: Sender = chain.sender(database, INTENT_HANDLERS)
         self.roots = [to_hex(sha256(f"window {number}".encode())) for number in range(count)]
-        with database.transaction() as session:
-            session.add_all(Window(status=WindowStatus.CLOSED, root=root, leaf_count=3) for root in self.roots)
+        self.add(*(Window(status=WindowStatus.CLOSED, root=root, leaf_count=3) for root in self.roots))
         windows_service.commit_windows(database)
 
     def block(self, count: int = 1) -> None:
@@ -49,8 +49,7 @@ class Windows:
             self.chain.index(self.database, event_handlers(DEVNET, self.chain.deployment))
 
     def rows(self) -> list[Window]:
-        with self.database.transaction() as session:
-            return list(session.scalars(select(Window).order_by(Window.id)))
+        return self.all(select(Window).order_by(Window.id))
 
     def on_chain(self, root: str) -> tuple[int, int, str]:
         """Return (id, seed block, seed) as of the newest block."""

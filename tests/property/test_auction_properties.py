@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import combinations_with_replacement
 from random import Random
 
@@ -167,21 +168,13 @@ def test_single_node_misreport_gains_nothing(book: Book, seed: bytes, data: st.D
 LOTS = [bytes([lot]) * 32 for lot in range(3)]
 
 
-def sbba(seed: bytes) -> Callable[[Sequence[BidOrder], Sequence[AskOrder], int], Clearing]:
-    return lambda bids, asks, reserve: clear_sbba(bids, asks, reserve, 0, seed)
-
-
-def posted(bids: Sequence[BidOrder], asks: Sequence[AskOrder], reserve: int) -> Clearing:
-    return clear_posted(bids, asks, reserve, 0)
-
-
 @pytest.mark.parametrize(
     ("rule", "side", "levels", "reserve"),
     [
-        *((sbba(lot), 3, 5, 0) for lot in LOTS),
-        (sbba(LOTS[0]), 4, 4, 0),
-        *((sbba(lot), 3, 4, 2) for lot in LOTS),
-        (posted, 3, 5, 2),
+        *((partial(clear_sbba, fee_bps=0, seed=lot), 3, 5, 0) for lot in LOTS),
+        (partial(clear_sbba, fee_bps=0, seed=LOTS[0]), 4, 4, 0),
+        *((partial(clear_sbba, fee_bps=0, seed=lot), 3, 4, 2) for lot in LOTS),
+        (partial(clear_posted, fee_bps=0), 3, 5, 2),
     ],
 )
 def test_no_misreport_pays_in_small_unit_markets(

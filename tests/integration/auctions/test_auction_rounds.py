@@ -32,7 +32,7 @@ class SilentBlocks(Blocks):
 
 
 def rounds(world: World, **where: object) -> Sequence[AuctionRound]:
-    return world.call(lambda s: s.scalars(select(AuctionRound).filter_by(**where).order_by(AuctionRound.id)).all())
+    return world.all(select(AuctionRound).filter_by(**where).order_by(AuctionRound.id))
 
 
 def statuses(world: World, jobs: Sequence[str]) -> list[str]:
@@ -175,8 +175,7 @@ def test_job_runs_only_in_accepted_zones(world: World) -> None:
 
 def test_expired_order_enters_no_clearing(world: World) -> None:
     late, node = world.job(nodes=1), world.node()
-    with world.database.transaction() as session:
-        session.execute(update(Job).where(Job.id == late).values(wait_until=database_now(session)))
+    world.change(Job, late, wait_until=world.call(database_now))
     assert clear_when_due(world) == 0
     timely = world.job(nodes=1)
     world.call(lambda session: session.execute(update(AskRow).values(valid_until=database_now(session))))
@@ -230,20 +229,8 @@ def test_many_workers_at_once_match_every_job_once(world: World) -> None:
 
 
 def raise_ask(world: World, node: str, age: timedelta) -> None:
-    with world.database.transaction() as session:
-        placed = database_now(session) - age
-        session.execute(update(AskRow).where(AskRow.provider == node).values(min_price_wei=9 * ZEN, created_at=placed))
-
-
-def holders(world: World) -> list[str | None]:
-    return world.all(select(Slot.provider).order_by(Slot.slot))
-
-
-def finish_round(world: World, job_id: str) -> None:
-    for node in holders(world):
-        assert node is not None
-        world.deliver(node)
-    world.close_round(job_id)
+    placed = world.call(database_now) - age
+    world.execute(update(AskRow).where(AskRow.provider == node).values(min_price_wei=9 * ZEN, created_at=placed))
 
 
 def test_node_raising_ask_serves_notice_at_old_price(world: World) -> None:
@@ -252,12 +239,12 @@ def test_node_raising_ask_serves_notice_at_old_price(world: World) -> None:
     spare = world.node()
     notice = timedelta(seconds=world.settings.price_notice_seconds)
     raise_ask(world, raised, notice - timedelta(minutes=1))
-    finish_round(world, job_id)
-    assert holders(world) == nodes
+    world.train_round(job_id, nodes)
+    assert world.holders(job_id) == nodes
     raise_ask(world, raised, notice + timedelta(minutes=1))
     world.dispatch(job_id)  # in the middle of a round nothing changes: its unit is out
-    assert holders(world) == nodes
-    finish_round(world, job_id)
-    assert holders(world) == [spare, steady]
+    assert world.holders(job_id) == nodes
+    world.train_round(job_id, nodes)
+    assert world.holders(job_id) == [spare, steady]
     assert world.read(job_id).current_round == 2
     assert world.read(job_id).clearing_price_wei == 5 * ZEN // 2

@@ -38,8 +38,7 @@ def test_attested_only_excludes_tiers_with_unattested_gpus(world: World) -> None
 
 
 def cancel(world: World, job_id: str) -> None:
-    with world.database.transaction() as session:
-        cancellation.cancel(session, Principal(world.read(job_id).payer, False, 1, "session"), job_id)
+    world.call(cancellation.cancel, Principal(world.read(job_id).payer, False, 1, "session"), job_id)
 
 
 def test_job_gets_matching_nodes_and_others_get_rest(world: World) -> None:
@@ -111,8 +110,7 @@ def test_unattested_node_is_replaced_and_not_placed(world: World) -> None:
     world.close_round(job_id)
     assert world.holders(job_id) == [spare]
     late = world.job(nodes=1, requirements={"attested_only": True})
-    with world.database.transaction() as session:
-        assert not book.assign(session, world.settings, late, 5 * ZEN // 2, None, [lapsed], "0x")  # type: ignore[arg-type]
+    assert not world.call(book.assign, world.settings, late, 5 * ZEN // 2, None, [lapsed], "0x")
 
 
 def test_nodes_sold_together_go_to_jobs_holding_data(world: World) -> None:
@@ -146,8 +144,8 @@ def test_gang_is_not_starved_by_smaller_jobs(world: World) -> None:
     singles = [world.job(nodes=1) for _ in range(4)]
     clear_when_due(world)
     gang = world.job(nodes=3)
-    with world.database.transaction() as session:  # blocks count whole seconds; it came before the others to come
-        session.execute(update(Job).where(Job.id == gang).values(funded_at=utc_now() - timedelta(minutes=1)))
+    # Blocks count whole seconds; it came before the others to come.
+    world.execute(update(Job).where(Job.id == gang).values(funded_at=utc_now() - timedelta(minutes=1)))
     world.settings = world.settings.model_copy(update={"reservation_after_seconds": 3600.0})
     assert churn(world, singles, 5, gang) is None  # it would wait for ever
     world.settings = world.settings.model_copy(update={"reservation_after_seconds": 0.001})
@@ -193,8 +191,8 @@ def test_unfillable_jobs_do_not_alternate_reservations(world: World) -> None:
     assert world.read(late).status == "running"
     assert (len(reserved), world.read(busy).status) == (1, "running")
     cancel(world, late)
-    past = update(Job).where(Job.reserved_until.is_not(None)).values(reserved_until=utc_now() - timedelta(days=1))
-    world.execute(past)
+    past = utc_now() - timedelta(days=1)
+    world.execute(update(Job).where(Job.reserved_until.is_not(None)).values(reserved_until=past))
     clear_when_due(world)
     assert all(world.read(job).reserved_until is not None for job in gangs)  # now it is the other's turn
 

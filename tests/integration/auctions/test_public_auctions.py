@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import Any
 
 import httpx
 import pytest
@@ -149,15 +148,12 @@ def traded(world: World, at: datetime, wait: timedelta) -> None:
     )
 
 
-def set_price(world: World, number: int, **values: Any) -> None:
-    world.execute(update(AuctionRound).where(AuctionRound.number == number).values(**values))
-
-
 def test_history_lists_prices_volumes_depths_and_waits(world: World, api: httpx.Client, cli: Cli) -> None:
     noon = datetime.fromisoformat("2026-01-02T12:00:00+00:00")
     for minutes, wait in ((5, 10), (50, 30), (70, 60)):
         traded(world, noon + timedelta(minutes=minutes), timedelta(seconds=wait))
-    set_price(world, 1, price_wei=4 * ZEN, volume_us=3 * 72_000_000)
+    priced = {"price_wei": 4 * ZEN, "volume_us": 3 * 72_000_000}
+    world.execute(update(AuctionRound).where(AuctionRound.number == 1).values(priced))
     world.node()
     span = {"from": "2026-01-02T12:00:00Z", "to": "2026-01-02T18:00:00Z", "bucket": "1h"}
     history = api.get(f"{BOOK}/history", params=span).json()

@@ -268,18 +268,16 @@ def test_unclaimed_acknowledgement_is_deleted_after_its_period(stage: Stage) -> 
 
 def test_window_removed_by_reorg_is_committed_again(stage: Stage) -> None:
     stage.delivered()
-    anvil, database = stage.chain.anvil, stage.world.database
     stage.run(1)  # mined, not final
     root = stage.world.scalar(select(TxIntent.arguments))[0]
     assert stage.node_chain.committed_at(root, stage.node_chain.latest_block()) is not None
     assert stage.statuses() == [Status.WAITING]
-    anvil.reorg(2)
+    stage.chain.anvil.reorg(2)
     assert stage.node_chain.committed_at(root, stage.node_chain.latest_block()) is None
     stage.run()
     assert stage.statuses() == [Status.INCLUDED]
     assert stage.agrees() == {"bond": BOND}
-    with database.transaction() as session:
-        assert len(session.scalars(select(TxIntent).where(TxIntent.kind == "commit_window")).all()) == 1
+    assert len(intents(stage, "commit_window")) == 1
 
 
 def test_repeated_delivery_gets_same_acknowledgement(stage: Stage) -> None:

@@ -31,13 +31,13 @@ def test_every_commitment_enters_window_regardless_of_unit_outcome(world: Verifi
             units_service.reject_unit(session, unit_id, "provider_jailed")
         providers.jail(session, nodes[0], "slashed")
         leases_service.remove_node_from_jobs(session, nodes[0], "provider_jailed")
-    with world.database.transaction() as session:  # committed, and given up
-        leases.fail(session, works[1].lease.id, nodes[1], works[1].lease.token, "out_of_memory", "")
+    # Committed, and given up.
+    world.call(leases.fail, works[1].lease.id, nodes[1], works[1].lease.token, "out_of_memory", "")
     world.advance()
     assert [window.leaf_count for window in world.windows()] == [2], "two can still be uploaded"
     world.commit_window()
-    with world.database.transaction() as session:  # the other two are committed when the job is cancelled
-        cancellation.cancel(session, Principal(world.read(job_id).payer, False, 1, "session"), job_id)
+    # The other two are committed when the job is cancelled.
+    world.call(cancellation.cancel, Principal(world.read(job_id).payer, False, 1, "session"), job_id)
     world.commit_window()
     units = world.units(job_id)
     assert {unit.status for unit in units} == {"lost", "rejected"}

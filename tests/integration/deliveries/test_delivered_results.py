@@ -17,7 +17,7 @@ from market.platform.storage.errors import StorageUnavailable
 from market.training.commitments.errors import CommitmentChanged
 from market.training.leases import service as leases
 from market.training.leases.errors import LeaseLost, ResultRefused, WrongStep
-from market.training.leases.schemas import CommitTraining, LeaseView
+from market.training.leases.schemas import CommitTraining
 from market.training.units import repository as units_repository
 from market.training.units.models import Unit
 from zoo_protocol.content.cid import cid_of_raw
@@ -116,7 +116,7 @@ def test_completion_requires_holder_token_and_counts_once(world: World, nodes: l
     job_id = world.running(nodes)
     work = world.work(nodes[0])
     work.commit()
-    stolen = _with_token(work.lease, to_hex(b"\0" * 32))
+    stolen = work.lease.model_copy(update={"token": to_hex(b"\0" * 32)})
     for lease, node in ((work.lease, nodes[1]), (stolen, nodes[0])):
         with pytest.raises(LeaseLost), world.database.transaction() as session:
             leases.heartbeat(session, lease.id, node, lease.token, 1, 30)
@@ -144,10 +144,6 @@ def test_stored_payload_is_pinned_on_acceptance(world: World, nodes: list[str]) 
     failing.undo()
     world.complete(work.lease, work.node, completion)
     assert world.storage.is_pinned(cid)
-
-
-def _with_token(lease: LeaseView, token: str) -> LeaseView:
-    return lease.model_copy(update={"token": token})
 
 
 def _signed_by(signer: Work, work: Work) -> CommitTraining:

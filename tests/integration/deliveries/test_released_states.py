@@ -29,9 +29,8 @@ LONG_AFTER = DEVNET.disputes.longest + timedelta(minutes=1)
 
 
 @pytest.fixture
-def world(database_url: str, settings: Settings, ipfs: dict[str, str]) -> Iterator[VerificationWorld]:
-    world = VerificationWorld(database_url, Storage(ipfs["rpc"], lookup_timeout=0.2), settings)
-    world.be_patient()
+def world(database_url: str, storage: Storage, settings: Settings) -> Iterator[VerificationWorld]:
+    world = VerificationWorld(database_url, storage, settings)
     yield world
     world.database.dispose()
 
@@ -53,10 +52,8 @@ def stored(world: VerificationWorld) -> str:
 
 
 def put(world: VerificationWorld, row: Any) -> int:
-    with world.database.transaction() as session:
-        session.add(row)
-        session.flush()
-        return int(row.id)
+    world.add(row)
+    return int(row.id)
 
 
 def canary(world: VerificationWorld, unit_id: int, status: str, segment: int = 1) -> tuple[int, str]:
@@ -172,14 +169,14 @@ def test_comparison_state_is_released_unless_still_needed(world: VerificationWor
     assert release(world, timedelta(0)) == 0
     # Its claimed end may be the start of another sampled segment, or the unit's payload or replica state.
     for cid in (shared, of_unit):
-        again = update(Comparison).values(computed_cid=computed, claimed_cid=cid)
-        world.execute(again)
-        world.execute(update(Sample).values(state_cid=shared, created_at=utc_now() + 2 * LONG_AFTER))
+        world.execute(
+            update(Comparison).values(computed_cid=computed, claimed_cid=cid),
+            update(Sample).values(state_cid=shared, created_at=utc_now() + 2 * LONG_AFTER),
+        )
         assert release(world) == 1
         assert world.storage.is_pinned(cid or "")
     assert not world.storage.is_pinned(computed)
-    again = update(Comparison).values(claimed_cid=own)
-    world.execute(again)
+    world.execute(update(Comparison).values(claimed_cid=own))
     assert release(world) == 1
     assert not world.storage.is_pinned(own)
     named = world.get(Comparison, comparison_id)

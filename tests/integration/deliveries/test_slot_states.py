@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from kit.api.upload_fixtures import stored
 from kit.jobs.jobs_fixtures import World
 from kit.jobs.unit_results import Work
 from sqlalchemy import select, update
@@ -44,14 +45,6 @@ def _events(world: World, kind: str) -> list[dict[str, Any]]:
     return world.all(select(JobEventRow.data).filter_by(kind=kind))
 
 
-def _stored(world: World, cid: str) -> bool:
-    try:
-        world.storage.get(cid, max_bytes=2**24)
-    except BlobNotFound:
-        return False
-    return True
-
-
 def test_unit_continues_from_local_state_without_upload(world: World, nodes: list[str], job_id: str) -> None:
     first = world.train_round(job_id, nodes)
     for slot, done in enumerate(first):
@@ -60,7 +53,7 @@ def test_unit_continues_from_local_state_without_upload(world: World, nodes: lis
         assert unit.uploaded_bytes == len(done.payload)
         assert following.start_slot_state_cid == done.slot_state_cid
         assert following.start_slot_state_digest == to_hex(done.slot_state.digest())
-        assert not _stored(world, done.slot_state_cid)
+        assert not stored(world, done.slot_state_cid)
     [second, *_] = world.train_round(job_id, nodes)  # and the first leaf is checked by the digest alone
     assert second.lease.task["slot_state_cid"] == first[0].slot_state_cid
     assert _events(world, "slot_fresh") == []
@@ -125,7 +118,7 @@ def test_states_of_kept_checkpoints_are_named_and_uploaded(world: World, nodes: 
     assert not set(kept.file_cids) & set(manifest.slot_states.values())
     assert world.pin(nodes[0])  # the model's pin does not wait for them
     assert [world.publish(node) for node in nodes] == [True] * 4
-    assert all(_stored(world, work.slot_state_cid) for work in done)
+    assert all(stored(world, work.slot_state_cid) for work in done)
     assert [unit.slot_state_public for unit in world.units(job_id, round=1)] == [True] * 4
     assert [event["slot"] for event in _events(world, "slot_state")] == [0, 1, 2, 3]
     world.dispatch(job_id)

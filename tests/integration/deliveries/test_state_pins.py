@@ -6,15 +6,14 @@ from typing import Any
 
 import pytest
 from kit.jobs.jobs_fixtures import World
+from kit.payments.cancelled_jobs import cancel_now
 from sqlalchemy import select, update
 
 from market.domain.network import DEVNET
-from market.jobs import repository as jobs_repository
 from market.jobs.models import Job
 from market.platform.db.base import utc_now
 from market.platform.events.models import JobEventRow
 from market.training.checkpoints.models import StatePin
-from market.training.leases import job_stop
 from market.training.leases import service as leases
 from market.training.leases.errors import ResultRefused
 from market.training.leases.schemas import CompletePin, LeaseKind
@@ -172,12 +171,9 @@ def test_nodes_receive_release_of_older_states(world: World, nodes: list[str], j
 
 def test_state_needed_by_replica_is_not_released(world: World, nodes: list[str], job_id: str) -> None:
     _published(world, job_id, nodes)
-    query = update(Unit).where(Unit.job_id == job_id).values(slot_state_round=None)  # as if revealed for a sampled unit
-    world.execute(query)
+    world.execute(update(Unit).values(slot_state_round=None))  # as if revealed for a sampled unit
     world.verify_uploaded(job_id)
-    begun = update(Unit).where(
-        Unit.job_id == job_id, Unit.round == 1
-    )  # those that started from them have come to naught
+    begun = update(Unit).where(Unit.round == 1)  # those that started from them have come to naught
     world.execute(begun.values(status="lost", decided_at=utc_now()))
     assert _release(world, utc_now() + LONG_AFTER) == 0
     world.execute(update(Job).values(status="failed"))
@@ -187,7 +183,7 @@ def test_state_needed_by_replica_is_not_released(world: World, nodes: list[str],
 def test_last_states_stay_with_checkpoint_of_ended_job(world: World, nodes: list[str], job_id: str) -> None:
     cids = _published(world, job_id, nodes)
     _pin_all(world, job_id, nodes)
-    world.call(lambda session: job_stop.cancel_now(session, jobs_repository.lock_job(session, job_id), "a test"))
+    cancel_now(world, job_id)
     world.verify_uploaded(job_id)
     assert _release(world, utc_now() + LONG_AFTER) == 0
     assert all(world.storage.is_pinned(cid) for cid in cids)

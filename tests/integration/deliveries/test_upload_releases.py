@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,6 @@ from market.platform.storage.models import BlobUpload
 from market.training.leases.schemas import CompletePublish
 from market.training.uploads import service as uploads
 from zoo_compute.base.errors import ApiError
-from zoo_compute.node.market.calls import Lease
 from zoo_compute.node.work.uploads import measured_rate
 from zoo_protocol.content.unixfs import PIECE_BYTES, cid_of_file
 
@@ -112,13 +112,7 @@ def test_unused_pieces_count_against_node_quota(node: Node, state: Path, world: 
 def test_accepted_files_are_kept(node: Node, state: Path, world: World) -> None:
     lease = node.lease()
     cid = node.upload(lease, state)
-    world.complete(_view(lease), node.address, CompletePublish(token=lease.token, published_cid=cid))
+    view: Any = SimpleNamespace(id=lease.id)
+    world.complete(view, node.address, CompletePublish(token=lease.token, published_cid=cid))
     assert uploads.delete_stale(world.database, world.storage, utc_now()) == 0  # it is the unit's now
     assert world.storage.is_pinned(cid)
-
-
-def _view(lease: Lease) -> Any:
-    class View:
-        id = lease.id
-
-    return View

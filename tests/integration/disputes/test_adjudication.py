@@ -82,8 +82,7 @@ def test_committee_slashes_dishonest_provider_and_pays_honest_one(
     before = live.count_sent_by(cheat.address)
     unit = live.until("disputed", job_id, cheat, [honest, cheat], verifiers)
     assert live.provider(cheat.address).disputed_at is not None
-    with live.database.transaction() as session:
-        assert providers.working_among(session, live.settings, [cheat.address, honest.address]) == {honest.address}
+    assert live.call(providers.working_among, live.settings, [cheat.address, honest.address]) == {honest.address}
     live.until_decided(job_id, [honest, cheat], verifiers)
 
     check_upheld(live, job_id, cheat)
@@ -171,8 +170,7 @@ def check_slashed_by_operator(live: QuorumWorld, cheat: Node, reason: str) -> No
 def test_operator_slashes_with_reason_when_referees_are_few(
     live: QuorumWorld, cheat: Node, verifiers: list[Node]
 ) -> None:
-    job_id = live.train(cheat)
-    live.until_decided(job_id, [cheat], verifiers)
+    live.until_decided(live.train(cheat), [cheat], verifiers)
     check_slashed_by_operator(live, cheat, "too_few_referees")
     assert live.challenges() == live.sent() == []
 
@@ -182,8 +180,7 @@ def test_operator_slashes_in_class_with_few_referees(live: QuorumWorld, cheat: N
     """A committee would stay inconclusive, as most of its members sign nothing."""
     live.referees_here = live.referees(of_class=2)
     live.step()
-    job_id = live.train(cheat)
-    live.until_decided(job_id, [cheat], verifiers)
+    live.until_decided(live.train(cheat), [cheat], verifiers)
     check_slashed_by_operator(live, cheat, "too_few_of_class")
     assert live.challenges() == live.sent() == []
     assert live.provider(cheat.address).status == "jailed"
@@ -204,8 +201,7 @@ def test_committee_decides_when_class_has_enough_referees(
 @pytest.mark.usefixtures("with_referees")
 def test_referees_of_provider_owner_form_no_committee(live: QuorumWorld, honest: Node) -> None:
     job_id = live.train(honest)
-    with live.database.transaction() as session:
-        unit = units.unit_facts(session, unit_of(live, job_id, honest).id)
+    unit = live.call(units.unit_facts, unit_of(live, job_id, honest).id)
     adjudicator = Adjudicator(Challenger(MARKET.address, live.deployed.views, TERMS), enabled=True)
 
     def route() -> Route:

@@ -11,6 +11,7 @@ from kit.disputes.adjudication_fixtures import MARKET
 from kit.disputes.dispute_fixtures import TERMS, ZEN
 from kit.disputes.job_end_fixtures import EndingsWorld, world_of_endings  # noqa: F401  (fixtures)
 from kit.killed import Killed
+from kit.payments.cancelled_jobs import cancel_now
 from kit.verification.live_fixtures import Node
 from kit.verification.replay_records import replay_records
 from sqlalchemy import update
@@ -106,7 +107,7 @@ def check_slashed_by_operator(live: EndingsWorld, job_id: str, cheat: Node, why:
 
 def check_refunded(live: EndingsWorld, job_id: str) -> None:
     live.check_books()
-    live.cancel(job_id)
+    cancel_now(live, job_id)
     live.settle_job(job_id)
     job = live.check_paid(job_id)
     assert (job.paid_wei, job.fee_wei, job.refund_wei) == (0, 0, job.budget_wei)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from kit.verification.live_fixtures import CHEAT_ACCOUNT, HONEST_ACCOUNT, LiveWorld, Node, executors
-from kit.verification.verification_fixtures import VerificationWorld, let_time_pass
+from kit.verification.verification_fixtures import VerificationWorld
 from sqlalchemy import func, select
 
 from market.chain.service import final_events
@@ -19,7 +19,6 @@ from market.platform.db.base import utc_now
 from market.providers.models import Provider, ProviderEpoch
 from market.training.leases.schemas import LeaseKind
 from market.verification.samples import inclusion
-from market.verification.samples.models import Sample
 from zoo_compute.chain.settlements import ChainReader
 from zoo_compute.devnet.adversaries.attacks import KINDS, REFUSE, WITHHOLD, executor_of
 from zoo_compute.node.execution.executor import Executor
@@ -27,15 +26,7 @@ from zoo_protocol.hashing import to_hex
 from zoo_protocol.payments.job_record import unit_leaf
 
 ZEN = 10**18
-
-
 OFFENCES = {WITHHOLD: "withheld_data", REFUSE: "refused_data"}
-
-
-def let_time_run_out(live: LiveWorld) -> None:
-    with live.database.transaction() as session:
-        for sample in session.scalars(select(Sample)):
-            let_time_pass(sample)
 
 
 def be_asked(live: LiveWorld, cheat: Node, honest: Node, kind: str) -> None:
@@ -48,7 +39,8 @@ def be_asked(live: LiveWorld, cheat: Node, honest: Node, kind: str) -> None:
         assert cheat.failures  # it cannot reveal the state: a folder blocks the replay as well
         assert set(cheat.failures) <= {"IsADirectoryError", "ExecutorError"}
     live.work_off(honest, LeaseKind.REVEAL)
-    let_time_run_out(live)
+    for sample in live.samples():
+        live.pass_deadline(sample.id)
 
 
 IN_EVERY_RUN = ("skip-step", WITHHOLD)

@@ -111,10 +111,6 @@ def check_by_sample(live: QuorumWorld, job_id: str, cheat: Node, accomplice: Nod
     return is_refuted
 
 
-def leave(live: QuorumWorld, verifier: Node) -> None:
-    live.change(Provider, verifier.address, last_seen_at=None)
-
-
 def statuses(live: QuorumWorld, verifier: Node) -> list[str]:
     return [replay.status for replay in live.replays() if replay.verifier == verifier.address]
 
@@ -173,7 +169,7 @@ def test_canaries_slash_accomplice_with_its_provider(
         found = [slash for slash in live.slashes() if slash.provider == accomplice.address]
         if found:
             break
-        leave(live, accomplice)
+        live.change(Provider, accomplice.address, last_seen_at=None)
     (slash,) = found
     reader = ChainReader(live.deployed.anvil.url, live.deployed.deployment.contracts)
     on_chain = reader.slash(slash.evidence, "wrong_replay")

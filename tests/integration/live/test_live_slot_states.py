@@ -4,6 +4,7 @@ import shutil
 from datetime import timedelta
 
 import pytest
+from kit.api.upload_fixtures import stored
 from kit.chain.deployed_chain import wallet
 from kit.verification.live_fixtures import CHEAT_ACCOUNT, HONEST_ACCOUNT, LiveWorld, Node
 from kit.verification.verification_fixtures import let_time_pass
@@ -11,7 +12,6 @@ from sqlalchemy import select, update
 
 from market.jobs.models import Job
 from market.platform.db.base import utc_now
-from market.platform.storage.errors import BlobNotFound
 from market.training.deliveries import service as deliveries
 from market.training.leases import service as leases
 from market.training.leases.schemas import LeaseKind
@@ -26,15 +26,6 @@ def _unit(live: LiveWorld, job_id: str, round_: int, node: Node) -> Unit:
     return unit
 
 
-def _stored(live: LiveWorld, cid: str | None) -> bool:
-    assert cid is not None
-    try:
-        live.storage.get(cid, max_bytes=2**26)
-    except BlobNotFound:
-        return False
-    return True
-
-
 def test_units_from_own_and_fresh_replica_states_verify(live: LiveWorld) -> None:
     first, second = (live.provider_node(account) for account in (HONEST_ACCOUNT, CHEAT_ACCOUNT))
     verifiers = [live.verifier_node() for _ in range(2)]
@@ -43,8 +34,10 @@ def test_units_from_own_and_fresh_replica_states_verify(live: LiveWorld) -> None
     live.work_off(first, LeaseKind.TRAIN)
     own = _unit(live, job_id, 1, first)
     assert own.start_slot_state_cid == _unit(live, job_id, 0, first).slot_state_cid
-    assert not _stored(live, own.start_slot_state_cid)
+    assert own.start_slot_state_cid is not None
+    assert not stored(live, own.start_slot_state_cid)
     left = _unit(live, job_id, 0, second).slot_state_cid
+    assert left is not None
     live.call(leases.remove_node_from_jobs, second.address, "a test")
     third = live.provider_node(THIRD_ACCOUNT)
     live.dispatch(job_id)
@@ -53,8 +46,8 @@ def test_units_from_own_and_fresh_replica_states_verify(live: LiveWorld) -> None
     live.decide(job_id, [first, second, third], verifiers)
     assert {unit.status for unit in live.units(job_id) if unit.reason != "a test"} == {"verified"}
     assert live.slashes() == []
-    assert _stored(live, own.start_slot_state_cid)  # it was sampled
-    assert not _stored(live, left)  # no replay needed it
+    assert stored(live, own.start_slot_state_cid)  # it was sampled
+    assert not stored(live, left)  # no replay needed it
     assert [first.failures, second.failures, third.failures] == [[], [], []]
 
 

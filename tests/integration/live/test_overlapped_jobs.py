@@ -13,6 +13,7 @@ from kit.disputes.adjudication_fixtures import MARKET
 from kit.disputes.dispute_fixtures import TERMS, ZEN, Delivered, settings_of_disputes  # noqa: F401  (fixtures)
 from kit.disputes.job_end_fixtures import EndingsWorld, world_of_endings  # noqa: F401  (fixtures)
 from kit.disputes.referee_fixtures import honest_node, provider  # noqa: F401  (fixtures)
+from kit.payments.cancelled_jobs import cancel_now
 from kit.verification.live_fixtures import CHEAT_ACCOUNT, Node
 
 from market.training.aggregation import service as aggregation
@@ -33,14 +34,11 @@ pytestmark = pytest.mark.long
 ACCUSER = wallet(8)
 
 
-def leave_out(place: int) -> Any:
-    def without(spec: Any, parameters: Any, payloads: Mapping[int, bytes], weights: Any, state: Any) -> Aggregate:
-        others = {at: data for at, data in payloads.items() if at != place}
-        joined = aggregate(spec, parameters, others, {at: weights[at] for at in others}, state)
-        verdicts = joined.verdicts | {place: Verdict(False, "krum_outlier", "a test")}
-        return replace(joined, verdicts=dict(sorted(verdicts.items())))
-
-    return without
+def without_replica_1(spec: Any, parameters: Any, payloads: Mapping[int, bytes], weights: Any, state: Any) -> Aggregate:
+    others = {at: data for at, data in payloads.items() if at != 1}
+    joined = aggregate(spec, parameters, others, {at: weights[at] for at in others}, state)
+    verdicts = joined.verdicts | {1: Verdict(False, "krum_outlier", "a test")}
+    return replace(joined, verdicts=dict(sorted(verdicts.items())))
 
 
 def test_overlapped_job_is_settled_despite_excluded_payload(
@@ -51,7 +49,7 @@ def test_overlapped_job_is_settled_despite_excluded_payload(
     job_id = live.job_of([honest, other], rounds=4, round_delay=1)
     live.train_all(job_id, honest, other)
     with monkeypatch.context() as patch:
-        patch.setattr(aggregation, "aggregate_payloads", leave_out(1))
+        patch.setattr(aggregation, "aggregate_payloads", without_replica_1)
         live.end_round(job_id)
     while live.read(job_id).status == "running":
         live.train_all(job_id, honest, other)
@@ -124,7 +122,7 @@ def test_dishonest_unit_with_early_payload_start_loses(live: EndingsWorld, hones
     assert (slash.path, slash.evidence) == ("dispute", false.dispute_id)
     assert live.deployed.views.stake_of(honest.address) == 500 * ZEN
     assert live.deployed.views.balance_of(MARKET.address) == 3 * TERMS.bond_wei + TERMS.cost_wei
-    live.cancel(false.job_id)
+    cancel_now(live, false.job_id)
     job = live.settle_job(false.job_id)
     assert live.claim(honest) == live.unit_pay(job)
     live.check_paid(false.job_id)

@@ -74,13 +74,9 @@ def children() -> list[psutil.Process]:
     return [child for child in psutil.Process().children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE]
 
 
-def child_in(workdir: Path) -> psutil.Process:
-    (found,) = [child for child in children() if child.cwd() == str(workdir)]
-    return found
-
-
 def child_of(executor: Executor) -> psutil.Process:
-    return child_in(executor.workdir)
+    (found,) = [child for child in children() if child.cwd() == str(executor.workdir)]
+    return found
 
 
 def refused(executor: Executor, task: dict[str, Any], timeout: float = 60) -> ExecutorError:
@@ -89,16 +85,23 @@ def refused(executor: Executor, task: dict[str, Any], timeout: float = 60) -> Ex
     return refusal.value
 
 
+def replay_of(task: dict[str, Any], result: dict[str, Any], segment: int) -> dict[str, Any]:
+    parts = {"start_leaf": result["leaves"][segment], "state": result["states"][segment]}
+    return {**task, "kind": "replay", "segment": segment, **parts}
+
+
+def replayed(executor: Executor, task: dict[str, Any], result: dict[str, Any], segment: int) -> str:
+    return str(executor.run(replay_of(task, result, segment), 60)["end_leaf"])
+
+
 def test_every_segment_replays_to_committed_leaf(executor: Executor, task: dict[str, Any]) -> None:
     seen: list[dict[str, Any]] = []
     result = executor.run(task, 60, seen.append)
     assert [progress["step"] for progress in seen] == list(range(1, 9))
     assert result["steps"] == seen[-1]["steps"] == 8
     for segment in range(4):
-        replay = {**task, "kind": "replay", "segment": segment, "start_leaf": result["leaves"][segment]}
-        replayed = executor.run({**replay, "state": result["states"][segment]}, 60)
-        assert replayed["end_leaf"] == result["leaves"][segment + 1]
-    tampered = {**replay, "start_leaf": result["leaves"][0], "state": result["states"][3]}
+        assert replayed(executor, task, result, segment) == result["leaves"][segment + 1]
+    tampered = replay_of(task, result, 3) | {"start_leaf": result["leaves"][0]}
     assert refused(executor, tampered).code == "start_state_mismatch"
 
 
@@ -132,9 +135,7 @@ def test_fabricated_unit_fails_replay_of_each_segment(executor: Executor, task: 
         assert cheat.run({"kind": "probe"}, 60)["environment"] == executor.environment_class
     assert set(result) == set(executor.run({**task, "output": str(tmp_path)}, 60))
     for segment in range(4):
-        replay = {**task, "kind": "replay", "segment": segment, "start_leaf": result["leaves"][segment]}
-        replayed = executor.run({**replay, "state": result["states"][segment]}, 60)
-        assert replayed["end_leaf"] != result["leaves"][segment + 1]
+        assert replayed(executor, task, result, segment) != result["leaves"][segment + 1]
 
 
 @pytest.mark.parametrize("kind", ["skip-step", *(pytest.param(kind, marks=pytest.mark.long) for kind in OTHER_KINDS)])
@@ -148,9 +149,7 @@ def test_devnet_adversary_fails_replay_of_each_segment(
             task = {**task, "round": 1}
         result = cheat.run(task, 60)
     for segment in range(4):
-        replay = {**task, "kind": "replay", "segment": segment, "start_leaf": result["leaves"][segment]}
-        replayed = executor.run({**replay, "state": result["states"][segment]}, 60)
-        assert replayed["end_leaf"] != result["leaves"][segment + 1]
+        assert replayed(executor, task, result, segment) != result["leaves"][segment + 1]
 
 
 @pytest.mark.parametrize("kind", [WITHHOLD, REFUSE])
@@ -368,7 +367,7 @@ def test_child_sees_no_parent_secret(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.setenv("ZOO_PRIVATE_KEY", "0xsecret")
     with Executor(CPU, MEMORY, tmp_path) as executor:
         executor.start()
-        child = child_in(tmp_path)
+        child = child_of(executor)
         variables = wait_until(lambda: found if "OMP_NUM_THREADS" in (found := child.environ()) else None)
     assert variables["MKL_CBWR"] == CPU.variables["MKL_CBWR"]
     assert "ZOO_PRIVATE_KEY" not in variables

@@ -17,7 +17,6 @@ from market.platform.db.base import utc_now
 from market.providers.models import AskRow
 from market.providers.record import repository as record_repository
 from market.training.leases import service as leases
-from market.training.leases import service as leases_service
 from market.training.leases.errors import LeaseLost
 from market.training.leases.models import Lease
 from market.training.matching import book
@@ -37,7 +36,7 @@ def test_job_without_capacity_fails_and_frees_nodes(world: World, nodes: list[st
     world.start_round(job_id, ago=world.settings.round_deadline_seconds * 4)
     world.dispatch(job_id)
     assert (world.read(job_id).status, world.read(job_id).reason) == (JobStatus.FAILED, "no_capacity")
-    assert world.call(leases_service.busy_providers) == set()
+    assert world.call(leases.busy_providers) == set()
     assert "settlement.settle" not in world.wakes.names()  # the delivered unit is still undecided
     [unit] = world.units(job_id, provider=delivered.node)
     world.call(units.reject_unit, unit.id, "provider_jailed")
@@ -66,25 +65,28 @@ def test_outage_time_does_not_expire_job(world: World, nodes: list[str]) -> None
     assert (world.read(job_id).status, world.read(job_id).reason) == (JobStatus.FAILED, "no_capacity")
 
 
-def test_waiting_job_with_useless_dataset_ends_without_nodes(world: World, nodes: list[str]) -> None:
+@pytest.fixture
+def useless_dataset(world: World) -> None:
+    """A dataset that differs from its manifest."""
     stored = world.storage.put(TEXT, max_bytes=2**20).cid
     good, bad = describe_split(stored, TEXT), describe_split(stored, TEXT[:-1] + b"!")
     manifest = world.storage.put(DatasetManifest(train=good, validation=bad).to_bytes(), max_bytes=2**20).cid
     world.spec = replace(world.spec, dataset=manifest)
+
+
+@pytest.mark.usefixtures("nodes", "useless_dataset")
+def test_waiting_job_with_useless_dataset_ends_without_nodes(world: World) -> None:
     job_id = world.job()
     world.dispatch(job_id)
     assert (world.read(job_id).status, world.read(job_id).reason) == (JobStatus.CANCELLED, "dataset_unusable")
     assert ("settlement.settle", ()) in world.wakes.seen  # and is refunded
 
 
+@pytest.mark.usefixtures("useless_dataset")
 def test_dataset_differing_from_manifest_fails_job(world: World, nodes: list[str]) -> None:
-    stored = world.storage.put(TEXT, max_bytes=2**20).cid
-    good, bad = describe_split(stored, TEXT), describe_split(stored, TEXT[:-1] + b"!")
-    manifest = world.storage.put(DatasetManifest(train=good, validation=bad).to_bytes(), max_bytes=2**20).cid
-    world.spec = replace(world.spec, dataset=manifest)
     job_id = world.running(nodes)
     assert (world.read(job_id).status, world.read(job_id).reason) == (JobStatus.FAILED, "dataset_unusable")
-    assert world.call(leases_service.busy_providers) == set()
+    assert world.call(leases.busy_providers) == set()
     assert ("settlement.settle", ()) in world.wakes.seen
 
 
@@ -117,9 +119,8 @@ def test_cancelled_running_job_pays_delivered_units(world: World, nodes: list[st
     open_leases = world.all(select(Lease).where(Lease.kind == "train"))
     assert not [lease for lease in open_leases if lease.status in ("offered", "active")]
     assert "settlement.settle" not in world.wakes.names()
-    [unit] = world.units(job_id, status="uploaded")
-    world.call(units.mark_checking, unit.id, 0)
-    world.call(units.pass_unit, unit.id)
+    assert len(world.units(job_id, status="uploaded")) == 1
+    world.verify_uploaded(job_id)
     assert ("settlement.settle", ()) in world.wakes.seen
 
 

@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -12,10 +11,13 @@ import httpx
 import pytest
 from kit.api.clients import Caller, refusal, sign_in
 from kit.jobs.jobs_fixtures import World
+from kit.records import Records
+from kit.waiting import wait_until
 from redis import Redis
 from sqlalchemy import text
 from sqlalchemy.event import listen
 
+from market.accounts.models import Account
 from market.domain.lifecycle import JobStatus
 from market.jobs.models import Job
 from market.platform.db.base import utc_now
@@ -48,7 +50,7 @@ def read_events(response: httpx.Response) -> Iterator[Event]:
             fields[name] = value
 
 
-class Watched:
+class Watched(Records):
     def __init__(self, world: World, payer: Caller, redis_url: str) -> None:
         self.database: Database = world.database
         self.payer = payer
@@ -64,8 +66,7 @@ class Watched:
 
     def happens(self, *numbers: int) -> None:
         for number in numbers:
-            with self.database.transaction() as session:
-                emit(session, self.id, "step", {"n": number})
+            self.call(emit, self.id, "step", {"n": number})
         announce(self.database, self.redis, lambda session, events: None)
 
     def ends(self, status: JobStatus) -> None:
@@ -190,8 +191,7 @@ def test_events_arrive_when_redis_is_down(api: httpx.Client, job: Watched) -> No
     unreachable = connect_redis("redis://127.0.0.1:1")
     with api.stream("GET", job.path, headers=job.payer.headers) as response:
         events = read_events(response)
-        with job.database.transaction() as session:
-            emit(session, job.id, "step", {"n": 1})
+        job.call(emit, job.id, "step", {"n": 1})
         assert announce(job.database, unreachable, lambda session, events: None) == 1
         assert next(events).data == {"n": 1}
 
@@ -201,8 +201,7 @@ def test_only_payer_and_admins_watch_job(api: httpx.Client, job: Watched) -> Non
     refusal(api.get(job.path), 401, "not-authenticated")
     refusal(job.payer.get("/v1/jobs/0x" + "00" * 32 + "/events"), 404, "job-not-found")
     admin = sign_in(api)
-    with job.database.transaction() as session:
-        session.execute(text("UPDATE accounts SET roles = '{admin}' WHERE address = :a"), {"a": admin.address})
+    job.change(Account, admin.address, roles=["admin"])
     job.ends(JobStatus.SETTLED)
     job.happens()
     with api.stream("GET", job.path, headers=admin.headers) as response:
@@ -214,9 +213,5 @@ def test_waiting_reader_holds_no_connection(api: httpx.Client, job: Watched) -> 
     with api.stream("GET", job.path, headers=job.payer.headers) as response:
         next(read_events(response))
         busy = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in%'"
-        until = time.monotonic() + FOREVER
-        while True:  # a look at the outbox takes a moment; a session that is held would never be let go
-            with job.database.transaction() as session:
-                if session.scalar(text(busy)) == 0:
-                    break
-            assert time.monotonic() < until
+        # A look at the outbox takes a moment; a session that is held would never be let go.
+        wait_until(lambda: job.scalar(text(busy)) == 0)

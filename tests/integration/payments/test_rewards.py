@@ -48,8 +48,8 @@ def test_two_epochs_are_posted_and_claimed_exactly(
     market.earn_day()
     second = market.posts()[1]
     assert (second.first_epoch, second.base_wei, second.bandwidth_wei) == (first + 1, 2 * DAYS_BASE, 0)
-    with market.database.transaction() as session:  # the first is in force until the second one's delay is over
-        in_force, waiting, _ = rewards.claimable(session, PROVIDER.address, market.now())
+    # The first is in force until the second one's delay is over.
+    in_force, waiting, _ = market.call(rewards.claimable, PROVIDER.address, market.now())
     assert in_force is not None
     assert waiting is not None
     assert (in_force.cumulative_wei, waiting.cumulative_wei) == (DAYS_BASE, 2 * DAYS_BASE)

@@ -40,8 +40,7 @@ def test_due_queries_read_open_jobs_by_index(world: World, nodes: list[str]) -> 
     event.listen(world.database.engine, "before_cursor_execute", note)
     assert due_jobs(world.database) == [job_id]
     assert jobs_to_validate(world.database) == [job_id]
-    with world.database.transaction() as session:
-        assert due_batches(session, world.settings, utc_now()) == []
+    assert world.call(due_batches, world.settings, utc_now()) == []
     event.remove(world.database.engine, "before_cursor_execute", note)
     with world.database.engine.connect() as connection:
         plans = [

@@ -29,10 +29,6 @@ def accept(world: World, *classes: str) -> None:
     world.settings = world.settings.model_copy(update={"environment_classes": ",".join(classes) or None})
 
 
-def statuses(world: World, jobs: list[str]) -> list[str]:
-    return [world.read(job_id).status for job_id in jobs]
-
-
 def test_node_is_matched_again_when_class_is_restored(world: World) -> None:
     node = world.node(environment=OTHER)
     jobs = [world.job(nodes=1), world.job(nodes=1)]
@@ -66,7 +62,7 @@ def test_closed_round_places_no_node_of_dropped_class(world: World) -> None:
     clearing.draw_due(world.database, world.settings, DEVNET, blocks)
     blocks.head += 10
     assert clearing.draw_due(world.database, world.settings, DEVNET, blocks) == 0
-    assert statuses(world, jobs) == ["matching"] * 5
+    assert [world.read(job_id).status for job_id in jobs] == ["matching"] * 5
 
 
 def test_hot_spare_of_dropped_class_joins_no_job(world: World, nodes: list[str]) -> None:

@@ -7,14 +7,13 @@ import pytest
 from kit.api.clients import Caller, refusal, sign_in
 from kit.api.provider_calls import HARDWARE, answer_benchmark, beat, commit_benchmark, pass_benchmark, start_benchmark
 from kit.jobs.jobs_fixtures import ENVIRONMENT, ZEN, World
+from kit.payments.cancelled_jobs import cancel_now
 from sqlalchemy import select
 
-from market.jobs import models as jobs_models
 from market.jobs.models import Slot
 from market.platform.http.services import Services
 from market.providers import service as providers
 from market.providers.models import BenchmarkRun, Provider
-from market.training.leases import job_stop
 from market.training.leases import service as leases
 from market.training.leases.schemas import LeaseKind
 from market.training.matching import book
@@ -36,8 +35,7 @@ def _draw(world: World, node: str) -> None:
 
 
 def _offers(world: World) -> set[str]:
-    with world.database.transaction() as session:
-        return {offer.provider for offer in providers.open_offers(session, world.settings, 1, datetime.now(UTC))}
+    return {offer.provider for offer in world.call(providers.open_offers, world.settings, 1, datetime.now(UTC))}
 
 
 def _is_placed(world: World, node: str) -> bool:
@@ -92,8 +90,6 @@ def test_node_in_job_is_not_benchmarked(services: Services, world: World, caller
     assert "job" in refusal(answer, 409, "benchmark-at-work")["remedy"]
     world.deliver(caller.address)
     assert beat(caller, services.domain)["benchmark_by"] is None  # between two units
-    with world.database.transaction() as session:
-        job = session.get_one(jobs_models.Job, job_id)
-        job_stop.cancel_now(session, job, job.payer)
+    cancel_now(world, job_id)
     assert beat(caller, services.domain)["benchmark_by"] is not None
     start_benchmark(caller)

@@ -99,9 +99,8 @@ def test_unreliable_provider_is_demoted_until_benchmark_or_recovery(market: Rewa
     address, now = PROVIDER.address, market.now()
 
     def lose(units: int) -> None:
-        with market.database.transaction() as session:
-            for _ in range(units):
-                reliability.record_lost_unit(session, address, now)
+        for _ in range(units):
+            market.call(reliability.record_lost_unit, address, now)
         reviews.review(market.database, DEVNET, now)
 
     lose(7)

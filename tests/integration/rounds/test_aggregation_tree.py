@@ -122,8 +122,7 @@ def test_unit_rejected_during_aggregation_replans_tree(world: World, far_apart: 
 def test_sums_of_abandoned_plan_are_not_kept(world: World, far_apart: list[str]) -> None:
     job_id = world.delivered_job(far_apart)
     world.aggregate(job_id)
-    for leaf in leaves_of(world, job_id):  # the last one finds all summaries, and sums
-        tree.work_leaf(world.database, world.storage, job_id, 0, leaf.leaf)
+    work_leaves(world, job_id)
     sums = [leaf.sum_cid for leaf in leaves_of(world, job_id) if leaf.sum_cid is not None]
     assert sums
     assert all(world.storage.is_pinned(cid) for cid in sums)
@@ -167,8 +166,7 @@ def test_unreleased_sums_are_released_later(world: World, far_apart: list[str]) 
     job_id = world.delivered_job(far_apart)
     world.aggregate(job_id)
     for _ in range(2):
-        for leaf in leaves_of(world, job_id):
-            tree.work_leaf(world.database, world.storage, job_id, 0, leaf.leaf)
+        work_leaves(world, job_id)
     sums = [leaf.sum_cid or "" for leaf in leaves_of(world, job_id)]
     with pytest.MonkeyPatch.context() as patch, suppress(Killed):
         patch.setattr(world.storage, "unpin", raising(Killed))

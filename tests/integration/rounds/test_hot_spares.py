@@ -155,7 +155,7 @@ def test_unbonding_node_gets_no_more_units(world: World, nodes: list[str], job_i
     """A job can outlast unbonding; a penalty could not reach what is delivered after it."""
     leaving = nodes[0]
     if demoted:
-        _become(world, leaving, ProviderStatus.DEMOTED)
+        world.change(Provider, leaving, status=ProviderStatus.DEMOTED)
     args = {"provider": leaving, "amount": 1000 * ZEN, "unbonding": 1000 * ZEN, "releaseAt": 0}
     unstaked = ChainEvent("ProviderStaking", "UnstakeRequested", args, "0x" + "c1" * 32, 9, "0x" + "cd" * 32, 0, 0)
     world.call(lambda session: providers.on_stake_changed(DEVNET, session, unstaked))
@@ -172,10 +172,6 @@ def test_jailed_node_gets_no_more_units_despite_stake(world: World, nodes: list[
     world.train_round(job_id, _holders_of_units(world, job_id))  # takes the units offered before
     assert nodes[0] not in world.holders(job_id)
     assert nodes[0] not in _holders_of_units(world, job_id, round_=1)
-
-
-def _become(world: World, node: str, status: ProviderStatus) -> None:
-    world.execute(update(Provider).where(Provider.address == node).values(status=status))
 
 
 def _holders_of_units(world: World, job_id: str, round_: int = 0) -> list[str]:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from kit.jobs.jobs_fixtures import World
 from kit.jobs.unit_results import Work
-from sqlalchemy import select, update
+from kit.payments.cancelled_jobs import cancel_now
+from sqlalchemy import select
 
 from market.domain.lifecycle import JobStatus, UnitStatus
-from market.jobs import repository as jobs_repository
 from market.jobs.models import Job
 from market.payments.payables import service as payables
 from market.platform.db.base import utc_now
@@ -20,7 +20,7 @@ from market.training.aggregation.models import AggregationLeaf
 from market.training.checkpoints import pin_rules
 from market.training.checkpoints.service import load_outer, load_parameters
 from market.training.leases import errors as leases_errors
-from market.training.leases import expiry, job_stop
+from market.training.leases import expiry
 from market.training.leases.errors import ResultRefused
 from market.training.units import service as units
 from training_gym.aggregate.aggregation import aggregate
@@ -38,8 +38,7 @@ def job_id(world: World, nodes: list[str]) -> str:
 
 
 def _close_round(world: World, job_id: str) -> None:
-    long_ago = utc_now() - timedelta(days=1)
-    world.execute(update(Job).where(Job.id == job_id).values(round_started_at=long_ago))
+    world.change(Job, job_id, round_started_at=utc_now() - timedelta(days=1))
     world.end_round(job_id)
 
 
@@ -138,19 +137,21 @@ def test_restored_start_leaf_is_checked_by_replay(world: World, nodes: list[str]
 @pytest.mark.parametrize("rounds", [1, MAX_STALENESS + 1])
 def test_late_units_are_checked_and_paid_like_others(world: World, nodes: list[str], job_id: str, rounds: int) -> None:
     _late(world, job_id, nodes, rounds).complete()
-    for unit in world.units(job_id, status="uploaded"):
-        world.call(units.mark_checking, unit.id, 2500)
-        world.call(units.pass_unit, unit.id)
+    world.verify_uploaded(job_id)
     payable = world.call(payables.payable_units, job_id)
     assert (0, 3) in {(unit.round, unit.slot) for unit in payable}
 
 
-def test_uncommitted_late_unit_is_lost(world: World, nodes: list[str], job_id: str) -> None:
+@pytest.mark.parametrize("rounds", [8, 1])
+def test_uncommitted_late_unit_is_lost(world: World, nodes: list[str], rounds: int) -> None:
+    job_id = world.running(nodes, rounds=rounds)
     slow = world.work(nodes[3])
     world.deliver_all(nodes[:3])
     _close_round(world, job_id)
     [unit] = world.units(job_id, round=0, slot=3)
     assert (unit.status, unit.reason) == (UnitStatus.LOST, "round_closed")
+    if rounds == 1:
+        assert world.holders(job_id) == [None] * 4
     with pytest.raises(leases_errors.LeaseLost):
         slow.commit()
 
@@ -243,8 +244,7 @@ def _uploading_at_the_end(world: World, nodes: list[str]) -> tuple[str, Work]:
 
 
 def _status_without_pins(world: World, job_id: str) -> str:
-    long_ago = utc_now() - pin_rules.PIN_GRACE
-    world.execute(update(Job).values(trained_at=long_ago))
+    world.change(Job, job_id, trained_at=utc_now() - pin_rules.PIN_GRACE)
     world.dispatch(job_id)
     return world.read(job_id).status
 
@@ -284,22 +284,10 @@ def test_job_end_waits_for_bounded_upload_time(world: World, nodes: list[str]) -
         late.complete()
 
 
-def test_uncommitted_unit_at_last_close_is_lost(world: World, nodes: list[str]) -> None:
-    job_id = world.running(nodes, rounds=1)
-    slow = world.work(nodes[3])
-    world.deliver_all(nodes[:3])
-    _close_round(world, job_id)
-    [unit] = world.units(job_id, slot=3)
-    assert (unit.status, unit.reason) == (UnitStatus.LOST, "round_closed")
-    assert world.holders(job_id) == [None] * 4
-    with pytest.raises(leases_errors.LeaseLost):
-        slow.commit()
-
-
 def test_cancelled_job_waits_for_no_upload(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes, rounds=2)
     late = _late(world, job_id, nodes)
-    world.call(lambda session: job_stop.cancel_now(session, jobs_repository.lock_job(session, job_id), "a test"))
+    cancel_now(world, job_id)
     [unit] = world.units(job_id, round=0, slot=3)
     assert unit.status == UnitStatus.LOST
     assert world.holders(job_id) == [None] * 4

@@ -6,12 +6,10 @@ from typing import Any
 import pytest
 from kit.jobs.jobs_fixtures import World
 from kit.jobs.unit_results import Work
+from kit.payments.cancelled_jobs import cancel_now
 from sqlalchemy import update
-from sqlalchemy.orm import Session
 
-from market.jobs import repository as jobs_repository
 from market.platform.db.base import utc_now
-from market.training.leases import job_stop
 from market.training.leases.errors import ResultRefused
 from market.training.rounds.state import REPORT_OF_ANOTHER_JOB
 from market.training.units import service as units
@@ -59,16 +57,7 @@ def _reported(world: World, nodes: list[str], report: dict[str, int]) -> None:
     job_id = world.running(nodes)
     work = world.work(nodes[0], report=report)
     work.deliver()
-    _cancel(world, job_id)
-
-
-def _cancel(world: World, job_id: str) -> None:
-    def cancel(session: Session) -> None:
-        job = jobs_repository.lock_job(session, job_id)
-        assert job is not None
-        job_stop.cancel_now(session, job, job.payer)
-
-    world.call(cancel)
+    cancel_now(world, job_id)
 
 
 def test_first_unit_uses_newest_report_of_other_job(world: World, nodes: list[str]) -> None:
@@ -86,7 +75,7 @@ def test_report_of_other_job_scales_by_unit_work(world: World, nodes: list[str])
     _reported(world, nodes, SLOW | {"compute_ms": 1000, "up_bytes_per_second": round(1.2 * room / SHARE)})
     job_id, top_k = _first_unit(world, nodes)
     assert top_k == half
-    _cancel(world, job_id)
+    cancel_now(world, job_id)
     longer = world.spec.to_dict()
     longer["training_config"]["inner_steps"] *= 10
     assert _first_unit(world, nodes, document=longer)[1] == full
@@ -99,7 +88,7 @@ def test_report_of_other_job_expires_after_day(world: World, nodes: list[str]) -
         world.execute(update(Unit).values(uploaded_at=utc_now() - age))
         job_id, top_k = _first_unit(world, nodes)
         assert top_k == expected
-        _cancel(world, job_id)
+        cancel_now(world, job_id)
 
 
 @pytest.mark.parametrize(

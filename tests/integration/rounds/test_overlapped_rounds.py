@@ -135,11 +135,7 @@ def test_rounds_aggregate_in_order_and_units_pay_once(world: World, nodes: list[
 def test_next_round_unit_is_paid_after_round_closes(world: World, nodes: list[str], job_id: str) -> None:
     world.deliver_and_go_on(job_id, *nodes)
     world.deliver_and_go_on(job_id, nodes[0])
-    with world.database.transaction() as session:
-        for unit in world.units(job_id):
-            if unit.status == "uploaded":
-                units.mark_checking(session, unit.id, 10_000)
-                units.pass_unit(session, unit.id)
+    world.verify_uploaded(job_id)
     assert world.call(payables.payable_units, job_id) == []
     world.end_round(job_id)
     paid = world.call(payables.payable_units, job_id)

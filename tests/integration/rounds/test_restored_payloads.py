@@ -16,10 +16,6 @@ from training_gym.compress.payload_format import decode, encode
 from training_gym.exchange.deadlines import MAX_STALENESS
 
 
-def _outlier(world: World, node: str) -> Work:
-    return _sent(world, node, -1.0)
-
-
 def _sent(world: World, node: str, sign: float = 1.0) -> Work:
     work = world.work(node)
     noise = np.random.default_rng().normal(size=len(work.vector)).astype(np.float32)
@@ -32,7 +28,7 @@ def _sent(world: World, node: str, sign: float = 1.0) -> Work:
 def _round_with_an_outlier(world: World, job_id: str, nodes: list[str]) -> Work:
     for node in nodes[:-1]:
         _sent(world, node)
-    found = _outlier(world, nodes[-1])
+    found = _sent(world, nodes[-1], -1.0)
     world.dispatch(job_id)
     return found
 
@@ -111,17 +107,13 @@ def test_payload_excluded_twice_is_not_restored_again(world: World, five: list[s
     world.end_round(job_id)
     _round_with_an_outlier(world, job_id, five)  # of round 2, with the restored payload
     world.end_round(job_id)
-    _close_after(world, job_id, five)
+    for node in five:
+        _sent(world, node)
+    world.end_round(job_id)
     twice = world.attempt(job_id, 2, 4)
     assert (twice.included, twice.exclusion_reason) == (False, "krum_outlier")
     assert twice.start_restored_payload_cid == world.attempt(job_id, 0, 4).payload_cid
     assert {unit.start_restored_payload_cid for unit in world.units(job_id, slot=4) if unit.round > 2} == {None}
-
-
-def _close_after(world: World, job_id: str, nodes: list[str]) -> None:
-    for node in nodes:
-        _sent(world, node)
-    world.end_round(job_id)
 
 
 def test_refuted_payload_is_not_restored(world: World, five: list[str]) -> None:

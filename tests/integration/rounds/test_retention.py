@@ -34,22 +34,17 @@ HASH = "0x" + "ab" * 32
 
 @pytest.fixture
 def trained(world: World, nodes: list[str]) -> str:
-    return train(world, nodes[:2])
-
-
-def train(world: World, nodes: Sequence[str]) -> str:
-    job_id = world.running(list(nodes))
+    job_id = world.running(nodes[:2])
     for _ in range(2):
-        world.train_round(job_id, nodes)
-        for node in nodes:
+        world.train_round(job_id, nodes[:2])
+        for node in nodes[:2]:
             while world.publish(node) or world.pin(node):
                 pass
     return job_id
 
 
 def end(world: World, job_id: str, ago: timedelta) -> None:
-    values = {"status": "settled", "settled_at": utc_now() - ago}
-    world.execute(update(Job).where(Job.id == job_id).values(**values))
+    world.change(Job, job_id, status="settled", settled_at=utc_now() - ago)
 
 
 def forget(world: World, storage: Storage | None = None) -> int:
@@ -57,8 +52,7 @@ def forget(world: World, storage: Storage | None = None) -> int:
 
 
 def count(world: World, row: Any, job_id: str) -> int:
-    found = world.scalar(select(func.count()).where(row.job_id == job_id))
-    return int(found)
+    return int(world.scalar(select(func.count()).where(row.job_id == job_id)))
 
 
 def checkpoints(world: World, job_id: str) -> list[Checkpoint]:
@@ -129,9 +123,8 @@ def test_files_shared_with_recent_job_are_kept(world: World, nodes: list[str], t
     outer, state = for_training(world, trained)[0], public_states(world, trained)[0]
     (own,) = checkpoints(world, copy)
     unit = world.units(copy)[0]
-    has = update(Checkpoint).where(Checkpoint.id == own.id).values(file_cids=[*own.file_cids, outer])
-    starts = update(Unit).where(Unit.id == unit.id).values(start_slot_state_cid=state)
-    world.call(lambda session: (session.execute(has), session.execute(starts)))
+    world.change(Checkpoint, own.id, file_cids=[*own.file_cids, outer])
+    world.change(Unit, unit.id, start_slot_state_cid=state)
     end(world, trained, KEPT + DAY)
     assert forget(world) == 1
     assert pinned(world, [outer, state]) == {True}
@@ -179,36 +172,33 @@ def test_hot_spares_of_old_job_receive_end(api: httpx.Client, world: World, trai
 
 
 def auction(world: World, number: int, cleared: timedelta, tier: int = 9) -> int:
-    with world.database.transaction() as session:
-        row = AuctionRound(
-            tier_id=tier,
-            zone="eu",
-            number=number,
-            status="cleared",
-            reason="traded",
-            secret=HASH,
-            commitment=HASH,
-            closes_at=utc_now(),
-            cleared_at=utc_now() - cleared,
-            book={"bids": [{"id": "b0"}]},
-            book_hash=HASH,
-            owners={"bids": {"b0": HASH}, "asks": {}},
-            rule="posted",
-            price_wei=10**18,
-            volume_us=1,
-            waits_ms=[1],
-        )
-        session.add(row)
-        session.flush()
-        return row.id
+    row = AuctionRound(
+        tier_id=tier,
+        zone="eu",
+        number=number,
+        status="cleared",
+        reason="traded",
+        secret=HASH,
+        commitment=HASH,
+        closes_at=utc_now(),
+        cleared_at=utc_now() - cleared,
+        book={"bids": [{"id": "b0"}]},
+        book_hash=HASH,
+        owners={"bids": {"b0": HASH}, "asks": {}},
+        rule="posted",
+        price_wei=10**18,
+        volume_us=1,
+        waits_ms=[1],
+    )
+    world.add(row)
+    return row.id
 
 
 def test_orders_of_old_rounds_go_and_prices_stay(world: World, trained: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auctions, "_ROUNDS_PER_BATCH", 2)
     old = [auction(world, number, KEPT + DAY) for number in range(5)]
     recent, needed = auction(world, 5, KEPT - DAY), auction(world, 6, KEPT + DAY)
-    matched = update(Job).where(Job.id == trained).values(auction_round_id=needed)  # its record has to name its order
-    world.execute(matched)
+    world.change(Job, trained, auction_round_id=needed)  # its record has to name its order
 
     def with_orders() -> set[int]:
         return set(world.all(select(AuctionRound.id).where(AuctionRound.owners["bids"].is_not(None))))

@@ -59,9 +59,7 @@ def test_trained_job_waits_for_decisions_and_pins(world: World, nodes: list[str]
     assert [manifest.parent for manifest in manifests] == [None, rows[0].cid, rows[1].cid]
     assert len({row.model_cid for row in rows}) == 3
 
-    for unit in world.units(job_id):
-        world.call(units.mark_checking, unit.id, 2500)
-        world.call(units.pass_unit, unit.id)
+    world.verify_uploaded(job_id)
     assert world.read(job_id).status == JobStatus.VERIFYING  # checkpoints are not yet proven to be kept
     while sum(world.pin(node) for node in nodes):
         world.dispatch(job_id)
@@ -177,8 +175,7 @@ def test_rejected_unit_leaves_pending_aggregation(
 
     def reject_meanwhile(*arguments: Any) -> Any:
         result = original(*arguments)
-        with world.database.transaction() as session:
-            units.reject_unit(session, bad.id, "incorrect_computation")
+        world.call(units.reject_unit, bad.id, "incorrect_computation")
         return result
 
     monkeypatch.setattr(aggregation, "_build_checkpoint", reject_meanwhile)
@@ -216,8 +213,7 @@ def test_lost_node_returns_only_without_better_candidate(world: World, nodes: li
     job_id = world.running(nodes)
     for _ in range(3):
         work = world.work(nodes[0])
-        with world.database.transaction() as session:
-            leases.fail(session, work.lease.id, nodes[0], work.lease.token, "out_of_memory", "too small")
+        world.call(leases.fail, work.lease.id, nodes[0], work.lease.token, "out_of_memory", "too small")
         world.dispatch(job_id)
     assert [unit.reason for unit in world.units(job_id, slot=0)] == ["out_of_memory"] * 3
     assert world.pull(nodes[0]) is None
@@ -257,8 +253,7 @@ def test_round_deadline_follows_recent_deliveries(world: World, nodes: list[str]
 
 def test_dispatchers_at_once_offer_each_unit_once(world: World, nodes: list[str]) -> None:
     job_id = world.job(nodes=4)
-    with world.database.transaction() as session:
-        assert book.assign(session, world.settings, job_id, 5 * ZEN // 2, None, nodes, ENVIRONMENT)  # type: ignore[arg-type]
+    assert world.call(book.assign, world.settings, job_id, 5 * ZEN // 2, None, nodes, ENVIRONMENT)
     assert at_once([lambda: world.dispatch(job_id)] * 6) == [None] * 6
     world.dispatch(job_id)
     assert len(world.units(job_id)) == 4
@@ -319,10 +314,9 @@ def test_abandoned_replay_is_reported_to_verification(
     recording = replace(verification_hooks.hooks(), replay_abandoned=lambda session, lease: abandoned.append(lease.id))
     monkeypatch.setattr(verification_hooks, "_registered", [recording])
     job_id = world.running(nodes)
-    with world.database.transaction() as session:
-        lease = leases.create_lease(
-            session, kind="replay", holder=nodes[0], job_id=job_id, task={"segment": 0}, seconds=-1
-        )
+    lease = world.call(
+        leases.create_lease, kind="replay", holder=nodes[0], job_id=job_id, task={"segment": 0}, seconds=-1
+    )
     assert expiry.expire_due(world.database, utc_now()) == 1
     assert abandoned == [lease.id]
 
@@ -331,8 +325,7 @@ def test_progress_and_first_step_are_reported_live(world: World, nodes: list[str
     job_id = world.running(nodes)
     lease = world.pulled(nodes[0])
     for step in (0, 1, 1):
-        with world.database.transaction() as session:
-            leases.heartbeat(session, lease.id, nodes[0], lease.token, step, 30)
+        world.call(leases.heartbeat, lease.id, nodes[0], lease.token, step, 30)
         assert (world.read(job_id).first_step_at is None) == (step == 0)
     steps = world.all(select(JobEventRow.data).filter_by(kind="step"))
     assert steps == [{"round": 0, "slot": 0, "provider": nodes[0], "step": 1}]

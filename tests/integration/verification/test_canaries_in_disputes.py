@@ -116,8 +116,8 @@ def test_comparison_waits_for_unreachable_storage(
     world: VerificationWorld, unit_id: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compared_by_another_class(world, unit_id)
-    with world.database.transaction() as session:  # no verifier of the class works on it
-        session.execute(update(Replay).where(Replay.sample_id.is_not(None)).values(status="abandoned"))
+    # No verifier of the class works on it.
+    world.execute(update(Replay).where(Replay.sample_id.is_not(None)).values(status="abandoned"))
 
     monkeypatch.setattr(replay_inputs, "claimed_end_distance", raising(StorageUnavailable("no answer")))
     with pytest.raises(StorageUnavailable):

@@ -4,18 +4,18 @@ import json
 from datetime import timedelta
 
 import pytest
+from kit.verification.replay_records import seen
 from kit.verification.verification_fixtures import VerificationWorld, move_request
 from sqlalchemy import select, update
 
 from market.domain.lifecycle import ProviderStatus
 from market.domain.network import MAINNET
-from market.domain.nodes.uptime import epoch_of, minute_of
+from market.domain.nodes.uptime import epoch_of
 from market.domain.verification.sampling import OFFENCE_IDS
 from market.platform.db.base import utc_now
 from market.platform.events.models import JobEventRow
 from market.providers import models as providers_models
 from market.providers.models import Provider, ProviderEpoch
-from market.providers.record import repository as record_repository
 from market.training.leases.schemas import LeaseKind
 from market.verification.penalties import service as penalties_service
 from market.verification.penalties.models import LatePenalty
@@ -47,9 +47,8 @@ def show_late(world: VerificationWorld, node: str, job_id: str, *, days_ago: int
     (sample,) = [sample for sample in world.samples() if sample.unit_id == unit.id]
     world.pass_due(sample.id)
     world.advance()
-    late = update(LateState).where(LateState.sample_id == sample.id)
     ago = utc_now() - timedelta(days=days_ago, seconds=1)
-    world.execute(late.values(due_at=ago))
+    world.execute(update(LateState).where(LateState.sample_id == sample.id).values(due_at=ago))
     assert world.reveal(node) is not None
     world.replay(world.asked(), world.claim(unit.id, 1))
     return unit.id
@@ -72,9 +71,7 @@ def test_late_state_is_replayed_paid_and_recorded(world: VerificationWorld) -> N
 
 
 def test_timely_state_is_not_recorded_as_late(world: VerificationWorld) -> None:
-    job_id = world.running([world.nodes[0]])
-    world.deliver(world.nodes[0])
-    (unit,) = world.units(job_id)
+    (unit,) = world.units(world.delivered_job(world.nodes[:1]))
     world.challenge({unit.id: [1]})
     world.advance()
     assert world.reveal(world.nodes[0]) is not None
@@ -83,9 +80,7 @@ def test_timely_state_is_not_recorded_as_late(world: VerificationWorld) -> None:
 
 
 def test_late_state_counts_only_for_verified_unit(world: VerificationWorld) -> None:
-    job_id = world.running([world.nodes[0]])
-    world.deliver(world.nodes[0])
-    (unit,) = world.units(job_id)
+    (unit,) = world.units(world.delivered_job(world.nodes[:1]))
     world.challenge({unit.id: [1]})
     (sample,) = world.samples()
     world.pass_due(sample.id)
@@ -104,9 +99,7 @@ def test_third_late_day_slashes_once_for_lateness_only(world: VerificationWorld)
     node = world.nodes[0]
     units = []
     for days_ago in (2, 2, 1, 0):
-        job_id = world.second_job(node) if units else world.running([node])
-        if not units:
-            world.deliver(node)
+        job_id = world.second_job(node) if units else world.delivered_job([node])
         assert penalties(world) == []
         units.append(show_late(world, node, job_id, days_ago=days_ago))
     assert [late.booked for late in late_states(world)] == ["counted", "same_day", "counted", "counted"]
@@ -189,16 +182,8 @@ def test_stopped_node_has_refused_nothing(world: VerificationWorld, unit_ids: li
 def test_outage_makes_no_node_late_and_extends_deadlines(world: VerificationWorld, unit_ids: list[int]) -> None:
     world.challenge_first(1)
     (sample,) = world.samples()
-
-    def seen(*minutes_ago: int) -> None:
-        with world.database.transaction() as session:
-            for ago in minutes_ago:
-                record_repository.mark_minute(
-                    session, world.nodes[0], *minute_of((utc_now() - timedelta(minutes=ago)).timestamp())
-                )
-
     world.pass_due(sample.id)
-    seen(30, 0)
+    seen(world, world.nodes[0], 30, 0)
     world.advance()
     assert late_states(world) == []
     (sample,) = world.samples()
@@ -207,11 +192,11 @@ def test_outage_makes_no_node_late_and_extends_deadlines(world: VerificationWorl
     assert utc_now() < sample.reveal_deadline_at < sample.reveal_until_at
 
     world.pass_due(sample.id)
-    seen(*range(30))
+    seen(world, world.nodes[0], *range(30))
     world.advance()
     assert len(late_states(world)) == 1
     world.execute(update(providers_models.HeartbeatHour).values(minutes=0))  # down after that
-    seen(30, 0)
+    seen(world, world.nodes[0], 30, 0)
     world.pass_deadline(sample.id)
     world.advance()
     (sample,) = world.samples()

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from kit.verification.verification_fixtures import RATE, VerificationWorld
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from market.domain.verification.sampling import FLAGGED_UNITS
 from market.training.evaluation import validation
@@ -41,16 +41,10 @@ def test_closed_round_is_examined_during_next_one(world: VerificationWorld) -> N
 @pytest.mark.parametrize("sign", ["doubts", "exclusion"])
 def test_flagged_node_is_sampled_more_without_loss(world: VerificationWorld, sign: str) -> None:
     node, other = world.node(), world.node()
-    job_id = world.running([node, other])
-    world.deliver_all((node, other))
-    with world.database.transaction() as session:
-        for unit in session.query(Unit).filter(Unit.job_id == job_id):
-            if unit.provider == node and sign == "doubts":
-                unit.doubts = ["cosine"]
-            else:
-                unit.doubts = []
-            if unit.provider == node and sign == "exclusion":
-                unit.included, unit.exclusion_reason = False, "krum_outlier"
+    job_id = world.delivered_job([node, other])
+    world.execute(update(Unit).values(doubts=[]))
+    sign_of = {"doubts": {"doubts": ["cosine"]}, "exclusion": {"included": False, "exclusion_reason": "krum_outlier"}}
+    world.execute(update(Unit).where(Unit.provider == node).values(sign_of[sign]))
     assert (sampled_in_full(world, node), sampled_in_full(world, other)) == (True, False)
     assert (sampled_in_full(world, node, 2), sampled_in_full(world, node, 3)) == (True, False)  # another kind of work
     committed = world.commit_window()
@@ -63,18 +57,14 @@ def test_flagged_node_is_sampled_more_without_loss(world: VerificationWorld, sig
 def test_lateness_is_no_outlier_and_old_flags_expire(world: VerificationWorld) -> None:
     node = world.node()
     job_id = world.delivered_job([node])
-    with world.database.transaction() as session:
-        [unit] = session.query(Unit).filter(Unit.job_id == job_id)
-        unit.included, unit.exclusion_reason = False, "too_late"
+    world.execute(update(Unit).values(included=False, exclusion_reason="too_late"))
     assert not sampled_in_full(world, node)
-    with world.database.transaction() as session:
-        [unit] = session.query(Unit).filter(Unit.job_id == job_id)
-        unit.doubts = ["norm"]
-        columns = {
-            c.name: getattr(unit, c.name) for c in Unit.__table__.columns if c.name not in ("id", "doubts", "window_id")
-        }
-        copies = [Unit(**columns | {"round": 100 + number, "trace_root": None}) for number in range(FLAGGED_UNITS)]
-        session.add_all(copies[:-1])
+    world.execute(update(Unit).values(doubts=["norm"]))
+    [unit] = world.units(job_id)
+    names = [c.name for c in Unit.__table__.columns if c.name not in ("id", "doubts", "window_id")]
+    columns = {name: getattr(unit, name) for name in names}
+    copies = [Unit(**columns | {"round": 100 + number, "trace_root": None}) for number in range(FLAGGED_UNITS)]
+    world.add(*copies[:-1])
     assert sampled_in_full(world, node)
     world.add(copies[-1])
     assert not sampled_in_full(world, node)

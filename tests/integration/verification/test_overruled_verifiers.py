@@ -77,8 +77,8 @@ def test_warned_verifier_is_slashed_once_with_evidence(world: VerificationWorld,
     world.advance()
     assert world.slashes() == []  # the unit's trace is in the evidence, and another segment is not decided
     if was_down:
-        with world.database.transaction() as session:
-            lifecycle.on_stake_changed(DEVNET, session, world.final("ProviderStaking", "Jailed", provider=wrong))
+        jailed = world.final("ProviderStaking", "Jailed", provider=wrong)
+        world.call(lambda session: lifecycle.on_stake_changed(DEVNET, session, jailed))
     assert world.reveal(world.nodes[0]) is not None
     while world.samples()[1].status == "revealed":
         world.replay(asked_of(world, second), world.claim(world.unit_ids[0], 1))
@@ -187,9 +187,8 @@ def test_suspension_ends_and_score_stays_low(world: VerificationWorld) -> None:
 def test_verifier_staked_after_window_is_asked_last(world: VerificationWorld) -> None:
     """A wallet that the seed favours can be searched for, and staked then."""
     late, early = world.verifiers[:2], world.verifiers[2]
-    with world.database.transaction() as session:
-        later = utc_now() + timedelta(minutes=1)  # than the window, which is not committed yet
-        session.execute(update(Stake).where(Stake.address.in_(late)).values(raised_at=later, stake_wei=10**27))
+    later = utc_now() + timedelta(minutes=1)  # than the window, which is not committed yet
+    world.execute(update(Stake).where(Stake.address.in_(late)).values(raised_at=later, stake_wei=10**27))
     world.challenge_first(0)
     assert world.asked() == early
     world.replay(early, OTHER_LEAF)

@@ -1,19 +1,15 @@
 """Deadlines of providers for revealing sampled segments."""
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from kit.killed import Killed
+from kit.verification.replay_records import seen
 from kit.verification.verification_fixtures import VerificationWorld
 from sqlalchemy import update
 
-from market.domain.nodes.uptime import minute_of
 from market.platform.db.base import utc_now
-from market.platform.storage.client import Storage
-from market.providers.record import repository as record_repository
-from market.settings import Settings
 from market.training.units import service as units_service
 from market.training.units import slot_states
 from market.training.units.models import Unit
@@ -21,13 +17,6 @@ from market.verification.decisions import service as decisions_service
 from market.verification.replays import comparisons, sampling
 from market.verification.samples.models import Comparison, Sample
 from zoo_protocol.verification import reveal_deadline
-
-
-@pytest.fixture
-def world(database_url: str, settings: Settings, ipfs: dict[str, str]) -> Iterator[VerificationWorld]:
-    world = VerificationWorld(database_url, Storage(ipfs["rpc"], lookup_timeout=0.2), settings)
-    yield world
-    world.database.dispose()
 
 
 def test_sampled_states_share_deadline_of_one_link(world: VerificationWorld, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,16 +79,8 @@ def test_outage_is_not_data_withholding(world: VerificationWorld) -> None:
     (unit,) = world.units(job_id)
     world.challenge({unit.id: [1]})
     (sample,) = world.samples()
-
-    def seen(*minutes_ago: int) -> None:
-        with world.database.transaction() as session:
-            for ago in minutes_ago:
-                record_repository.mark_minute(
-                    session, node, *minute_of((utc_now() - timedelta(minutes=ago)).timestamp())
-                )
-
     world.pass_deadline(sample.id)
-    seen(30, 0)  # it is back
+    seen(world, node, 30, 0)  # it is back
     world.advance()
     (sample,) = world.samples()
     assert sample.status == "drawn"
@@ -109,7 +90,7 @@ def test_outage_is_not_data_withholding(world: VerificationWorld) -> None:
     assert world.slashes() == []
 
     world.pass_deadline(sample.id)
-    seen(*range(30))
+    seen(world, node, *range(30))
     world.advance()
     assert [(sample.status, sample.reason) for sample in world.samples()] == [("failed", "withheld_data")]
     assert [slash.provider for slash in world.slashes()] == [node]

@@ -39,9 +39,9 @@ def _second_unit(world: VerificationWorld, node: str) -> tuple[Work, int]:
 
 
 def _challenge(world: VerificationWorld, unit_id: int, segments: list[int]) -> None:
-    unit = world.unit(unit_id)
-    before = [other.id for other in world.units(unit.job_id) if other.round < unit.round]
-    world.challenge(dict.fromkeys(before, NONE) | {unit_id: segments})
+    """Sample these segments of the unit, and none of the job's other delivered units."""
+    delivered = world.units(world.unit(unit_id).job_id, status="uploaded")
+    world.challenge(dict.fromkeys((unit.id for unit in delivered), NONE) | {unit_id: segments})
 
 
 @pytest.mark.parametrize("segment", [0, 1])
@@ -154,8 +154,7 @@ def _restored(world: VerificationWorld, node: str, monkeypatch: pytest.MonkeyPat
     late = world.work(node)
     late.commit()
     world.deliver_all(others)
-    long_ago = utc_now() - timedelta(days=1)
-    world.execute(update(Job).values(round_started_at=long_ago))
+    world.change(Job, job_id, round_started_at=utc_now() - timedelta(days=1))
     world.close_round(job_id)
     late.complete()
     world.dispatch(job_id)
@@ -167,16 +166,11 @@ def _restored(world: VerificationWorld, node: str, monkeypatch: pytest.MonkeyPat
     return world.units(job_id, round=1, slot=0)[0].id
 
 
-def _draw(world: VerificationWorld, unit_id: int, segments: list[int]) -> None:
-    delivered = [unit.id for unit in world.units(world.unit(unit_id).job_id) if unit.status == "uploaded"]
-    world.challenge(dict.fromkeys(delivered, NONE) | {unit_id: segments})
-
-
 def test_false_first_leaf_of_restored_start_is_refuted(
     world: VerificationWorld, node: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unit_id = _restored(world, node, monkeypatch, b"\1" * 32)
-    _draw(world, unit_id, [0])
+    _challenge(world, unit_id, [0])
     assert world.reveal(node) is not None
     for _ in range(2):
         assert world.unit(unit_id).status == "checking"
@@ -189,7 +183,7 @@ def test_later_segment_mismatch_is_verifier_fault(
     world: VerificationWorld, node: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unit_id = _restored(world, node, monkeypatch, None)
-    _draw(world, unit_id, [1])
+    _challenge(world, unit_id, [1])
     lease = world.reveal(node)  # the market compares the state with its leaf, from what it now has
     assert lease is not None
     for _ in range(2):

@@ -62,12 +62,10 @@ class QuorumWorld(RefereeWorld):
         found = super().referees()
         for place, account in enumerate(REFEREES):
             environment = self.executor.environment_class if place < of_class else ANOTHER_CLASS
-            self.know_referee(account.address, environment)
+            address = account.address
+            self.add(records.account(address), records.verifier(address, environment_class=environment))
             found[place] = self.referee(account, environment=environment)
         return found
-
-    def know_referee(self, address: str, environment: str) -> None:
-        self.add(records.account(address), records.verifier(address, environment_class=environment))
 
     def give_account(self, bonds: int = 3, account: Wallet = MARKET) -> None:
         self.deployed.anvil.rpc("anvil_setBalance", account.address, hex(ZEN))

@@ -10,16 +10,14 @@ from sqlalchemy import update
 from kit.chain.deployed_chain import Wallet
 from kit.disputes.adjudication_fixtures import QuorumWorld
 from kit.disputes.dispute_fixtures import ZEN
+from kit.payments.settlement_helpers import claim_all
 from kit.verification.live_fixtures import TRAINING, LiveMaker, Node
 from market.domain.lifecycle import JobStatus
 from market.domain.network import DEVNET
-from market.jobs import repository as jobs_repository
 from market.jobs import service as jobs
 from market.jobs.models import Job
-from market.payments.settlement import claims
 from market.payments.settlement import service as settlement
 from market.platform.db.base import utc_now
-from market.training.leases import job_stop
 from market.training.leases import service as leases
 from market.training.leases.schemas import LeaseKind
 from zoo_compute.node.disputes.referee import Referee
@@ -52,12 +50,6 @@ class EndingsWorld(QuorumWorld):
             self.work_off(node, LeaseKind.TRAIN)
             self.dispatch(job_id)
 
-    def cancel(self, job_id: str) -> None:
-        with self.database.transaction() as session:
-            job = jobs_repository.lock_job(session, job_id)
-            assert job is not None
-            job_stop.cancel_now(session, job, job.payer)
-
     def settle_job(self, job_id: str) -> Job:
         """Settle a job of decided units with finality; a second run changes nothing."""
         self.execute(update(Job).where(Job.id == job_id).values(trained_at=utc_now() - timedelta(days=1)))
@@ -71,13 +63,9 @@ class EndingsWorld(QuorumWorld):
 
     def claim(self, wallet: Wallet | Node) -> int:
         self.pass_time(DEVNET.challenge_seconds + 1)
-        found = self.call(claims.claims_of, wallet.address, claimed=False, after_batch=0, limit=200)
-        items = [{"amount": claim.amount_wei, "proof": claim.proof} for _, claim in found]
-        before = self.deployed.views.balance_of(wallet.address)
-        if items:
-            self.transact(Wallet(wallet.address, wallet.key), "JobEscrow", "claim", wallet.address, items)
+        gain = claim_all(self, wallet)
         self.follow()
-        return self.deployed.views.balance_of(wallet.address) - before
+        return gain
 
     def unit_pay(self, job: Job) -> int:
         return net_unit_price(PRICE, job.unit_weight_us, job.fee_bps or 0)

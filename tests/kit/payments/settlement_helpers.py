@@ -57,7 +57,7 @@ def settle_and_claim(live: DisputeWorld, job_ids: Collection[str], providers: Co
         assert total.over
         assert total.paid + total.fee + total.refund == order.budget
         assert views.balance_of(order.payer) == total.refund
-    claimed = {node.address: _claim(live, node) for node in providers}
+    claimed = {node.address: claim_all(live, node) for node in providers}
     live.step()
     found = reconcile(live.database, live.deployed.client(), live.deployed.deployment)
     assert found.difference_wei == 0, found.as_json()
@@ -70,7 +70,7 @@ def _order(live: DisputeWorld, job_id: str) -> JobOrder:
     return live.call(jobs.get, job_id).order
 
 
-def _claim(live: DisputeWorld, node: Node) -> int:
+def claim_all(live: DisputeWorld, node: Wallet | Node) -> int:
     """Claim everything that the market lists for the provider; return the gain in wei."""
     found = live.call(claims.claims_of, node.address, claimed=False, after_batch=0, limit=200)
     items = [{"amount": claim.amount_wei, "proof": claim.proof} for _, claim in found]

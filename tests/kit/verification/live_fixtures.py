@@ -161,8 +161,7 @@ class LiveWorld(VerificationWorld):
     def work_off(self, node: Node, *kinds: schemas.LeaseKind) -> None:
         """Let a node do all its tasks; it gives back impossible ones with a reason."""
         while True:
-            with self.database.transaction() as session:
-                view = leases.next_lease(session, node.address, list(kinds), self.settings.lease_seconds)
+            view = self.call(leases.next_lease, node.address, list(kinds), self.settings.lease_seconds)
             if view is None:
                 return
             self._do(node, view)
@@ -225,8 +224,7 @@ class _Market:
     def commit(self, lease: Lease, body: dict[str, Any]) -> dict[str, Any]:
         model = schemas.CommitTraining if "trace_root" in body else schemas.CommitReplay
         given = model.model_validate({"token": lease.token, **body})
-        with self.world.database.transaction() as session:
-            answer = deliveries.commit(session, DEVNET, self.world.domain, ACKNOWLEDGER, lease.id, self.node, given)
+        answer = self.world.call(deliveries.commit, DEVNET, self.world.domain, ACKNOWLEDGER, lease.id, self.node, given)
         return {} if answer is None else {"acknowledgement": json.loads(answer.model_dump_json())}
 
     def complete(self, lease: Lease, body: dict[str, Any], size: int = 0) -> None:

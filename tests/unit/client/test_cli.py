@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import typer
+from kit.errors import raising
 
 from zoo_compute.base.errors import ExitCode
 from zoo_compute.cli.main import app, main
@@ -184,11 +185,8 @@ def test_devnet_interrupted_during_start_is_stopped(
     from zoo_compute.cli.devnet import up
     from zoo_compute.devnet import control
 
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
     stopped: list[Path] = []
-    monkeypatch.setattr(control, "up", interrupted)
+    monkeypatch.setattr(control, "up", raising(KeyboardInterrupt))
     monkeypatch.setattr(control, "down", lambda state: stopped.append(state.root))
     with pytest.raises(KeyboardInterrupt):
         up(tmp_path, None, None, False, None, None, True, False)
@@ -209,10 +207,7 @@ def test_interrupted_watch_reports_job_continues(
     from zoo_compute.cli import job
     from zoo_compute.client.job import Job
 
-    def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("zoo_compute.terminal.watch.follow", interrupted)
+    monkeypatch.setattr("zoo_compute.terminal.watch.follow", raising(KeyboardInterrupt))
     client: Any = type("Client", (), {"find_job": lambda self, text: Job(self, "0x12")})()
     with pytest.raises(KeyboardInterrupt):
         job._watch(client, "0x12", False)

@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from kit.errors import raising
 from starlette.testclient import TestClient
 
 from zoo_compute.content import file_writer
@@ -82,12 +83,8 @@ def test_file_is_contiguous_in_pack_with_deduplicated_chunks(tmp_path: Path) -> 
 def test_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
     store = BlockStore(tmp_path)
     kept = store.add(b"kept")
-
-    def full(*_arguments: object) -> None:
-        raise OSError(28, "No space left on device")
-
     with monkeypatch.context() as disk:
-        disk.setattr(os, failing, full)
+        disk.setattr(os, failing, raising(OSError(28, "No space left on device")))
         with pytest.raises(OSError, match="No space"):
             store.add(SEVERAL)
     assert len(_packs(tmp_path)) == 1
@@ -120,11 +117,7 @@ def test_failed_disk_writes_are_not_reported_durable(tmp_path: Path, monkeypatch
 
 def test_multi_file_upload_stores_no_partial_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = BlockStore(tmp_path)
-
-    def refuse(_writer: object, *, pin: bool) -> None:
-        raise OSError(28, f"No space left on device, pinned or not: {pin}")
-
-    monkeypatch.setattr(file_writer.FileWriter, "commit", refuse)
+    monkeypatch.setattr(file_writer.FileWriter, "commit", raising(OSError(28, "No space left on device")))
     client = TestClient(rpc.application(store, max_file_bytes=100), raise_server_exceptions=False)
     files = [("file", (name, name.encode())) for name in ("first", "second", "third")]
     answer = client.post("/api/v0/add", params={"cid-version": "1", "raw-leaves": "true"}, files=files)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from kit.engines.http_servers import Handler
+from kit.errors import raising
 from kit.nodes.lone_nodes import agent_of
 from kit.waiting import wait_until
 
@@ -109,10 +110,7 @@ def test_lease_refusal_is_repeated_until_market_answers(tmp_path: Path, caplog: 
     with Away() as market:
         agent = agent_of(tmp_path, f"http://127.0.0.1:{market.server_port}")
         agent._connection._retry_seconds = 0.1
-
-        def cannot(_: HeldLease) -> None:
-            raise BlockNotFound("an input is not there")
-
+        cannot = raising(BlockNotFound("an input is not there"))
         thread = threading.Thread(target=agent._process_lease, args=(SimpleNamespace(do=cannot), LEASE))
         thread.start()
 

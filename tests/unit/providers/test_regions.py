@@ -10,15 +10,12 @@ from kit.profile import examples
 from market.domain.nodes.regions import MAX_REGIONS, UNKNOWN_MS, latency_matrix, leaves, regions
 
 
-def _plane(points: list[tuple[float, float]]) -> list[list[float]]:
-    return [[((a - c) ** 2 + (b - d) ** 2) ** 0.5 for c, d in points] for a, b in points]
-
-
 def test_colocated_nodes_form_one_region() -> None:
     chance = random.Random(1)
     centres = [(0, 0), (150, 0), (0, 200), (180, 190)]
     points = [(x + chance.uniform(-12, 12), y + chance.uniform(-12, 12)) for x, y in centres for _ in range(6)]
-    assert regions(_plane(points)) == [list(range(start, start + 6)) for start in (0, 6, 12, 18)]
+    distances = [[((a - c) ** 2 + (b - d) ** 2) ** 0.5 for c, d in points] for a, b in points]
+    assert regions(distances) == [list(range(start, start + 6)) for start in (0, 6, 12, 18)]
 
 
 def test_medoids_improve_bad_start() -> None:

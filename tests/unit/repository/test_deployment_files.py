@@ -39,10 +39,6 @@ def settings_variables() -> set[str]:
     return {f"ZOO_{name.upper()}" for name in Settings.model_fields}
 
 
-def required_variables() -> set[str]:
-    return {f"ZOO_{name.upper()}" for name, field in Settings.model_fields.items() if field.is_required()}
-
-
 def test_compose_file_follows_specification() -> None:
     parsed = compose_spec.PyCompose.from_json(json.dumps(yaml.safe_load(COMPOSE)))
     assert {"postgres", "redis", "kubo", "chain", *MARKET_SERVICES} <= set(parsed.service_names())
@@ -65,7 +61,8 @@ def test_compose_passes_all_settings_but_foreign_keys(name: str) -> None:
     given = environment(services()[name], {variable: f"of {variable}" for variable in variables})
     assert {key: given[key] for key in variables} == {key: "" if key in foreign else f"of {key}" for key in variables}
     defaults = environment(services()[name], dict.fromkeys(variables, ""))
-    assert required_variables() <= {key for key, value in defaults.items() if value}
+    required = {f"ZOO_{name.upper()}" for name, field in Settings.model_fields.items() if field.is_required()}
+    assert required <= {key for key, value in defaults.items() if value}
 
 
 @pytest.mark.parametrize("role", ["provider", "verifier"])

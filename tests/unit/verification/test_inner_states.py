@@ -15,7 +15,7 @@ from market.verification.samples.models import Replay
 from training_gym.model.tensors import tensor_digest
 from training_gym.spec.errors import StartStateMismatch
 from training_gym.units.replica_state import error_feedback_digest
-from training_gym.units.trace import Unit, inner_leaf, start_state
+from training_gym.units.trace import inner_leaf, start_state
 from training_gym.units.unit import replay, train_steps
 from zoo_compute.node.execution.inner_states import InnerStateRequest, replay_with_inner_digest
 from zoo_compute.node.execution.tasks import TaskError
@@ -90,8 +90,10 @@ def test_tie_break_number_hides_first_asked_verifier() -> None:
 @pytest.mark.parametrize("name", ["small", "adamw"])
 @pytest.mark.parametrize(("segment_steps", "step"), [(2, 1), (2, 2), (4, 3), (4, 4), (8, 1), (8, 7), (8, 8)])  # of 8
 def test_inner_state_detour_changes_no_bit(name: str, segment_steps: int, step: int) -> None:
-    unit = cut(unit_of(name, 0, ENVIRONMENT), segment_steps)
-    start = start_leaf(unit)
+    whole = unit_of(name, 0, ENVIRONMENT)
+    training = replace(whole.spec.training, segment_steps=segment_steps)
+    unit = replace(whole, spec=replace(whole.spec, training=training))
+    start = inner_leaf(unit, 0, start_state(unit), error_feedback_digest(unit.slot_state.error_feedback))
     seen: list[int] = []
     end, digest = replay_with_inner_digest(unit, InnerStateRequest(step, NONCE), start, lambda at, _: seen.append(at))
     assert end == replay(unit, 0, start, None)[0]
@@ -135,12 +137,3 @@ def test_inner_state_is_asked_only_in_first_segment(segment: int, inner: object)
     assert InnerStateRequest.of({}, unit, segment) is None
     with pytest.raises(TaskError):
         InnerStateRequest.of({"inner": inner}, unit, segment)
-
-
-def cut(unit: Unit, segment_steps: int) -> Unit:
-    training = replace(unit.spec.training, segment_steps=segment_steps)
-    return replace(unit, spec=replace(unit.spec, training=training))
-
-
-def start_leaf(unit: Unit) -> bytes:
-    return inner_leaf(unit, 0, start_state(unit), error_feedback_digest(unit.slot_state.error_feedback))
