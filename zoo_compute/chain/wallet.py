@@ -94,7 +94,7 @@ class Wallet:
 
     def sign_typed_data(self, document: dict[str, Any]) -> str:
         """Return the 65-byte signature of an EIP-712 document, 0x hex."""
-        return messages.sign(self._private_key, document)
+        return messages.sign("0x" + bytes(self._account.key).hex(), document)
 
     def sign_text(self, text: str) -> str:
         """Return the 65-byte EIP-191 signature of a text, 0x hex, as ``personal_sign`` does."""
@@ -102,10 +102,6 @@ class Wallet:
 
     def sign_transaction(self, transaction: dict[str, Any]) -> bytes:
         return bytes(self._account.sign_transaction(transaction).raw_transaction)
-
-    @property
-    def _private_key(self) -> str:
-        return "0x" + bytes(self._account.key).hex()
 
 
 def checked_address(text: str) -> str:

@@ -117,7 +117,7 @@ class GatewayClient:
 
     def stream(self, cid: str, *, max_bytes: int) -> Iterator[bytes]:
         """Yield a file in verified chunks; raises as :meth:`fetch`."""
-        for _leaf, block in self._leaves(parse(cid), _no_local_leaf, max_bytes=max_bytes, resumed=False):
+        for _leaf, block in self._leaves(parse(cid), lambda _leaf: None, max_bytes=max_bytes, resumed=False):
             yield block
 
     def download(self, cid: str, path: Path, *, max_bytes: int) -> int:
@@ -366,10 +366,6 @@ def _is_at(path: Path, file: BinaryIO) -> bool:
     with contextlib.suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     return False  # the previous holder of the lock moved the file
-
-
-def _no_local_leaf(_leaf: Leaf) -> bytes | None:
-    return None
 
 
 def _leaf_in_place(file: BinaryIO, leaf: Leaf) -> bytes | None:

@@ -7,7 +7,6 @@ from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import next_state
 from market.platform.db.session import UnitOfWork, enqueue_after_commit
-from market.platform.events import repository
 from market.platform.events.models import AuditEvent, JobEventRow
 
 State = TypeVar("State", bound=StrEnum)
@@ -72,11 +71,6 @@ def new_event(unit: UnitOfWork, job_id: str, kind: str, data: dict[str, object])
     """Return the row of an event, for a caller that inserts it together with its own."""
     enqueue_after_commit(unit, "events.announce")
     return JobEventRow(job_id=job_id, kind=kind, data=data)
-
-
-def delete_job_events(session: Session, job_id: str, limit: int) -> int:
-    """Delete up to ``limit`` events of an old job and return their number."""
-    return repository.delete_events(session, job_id, limit)
 
 
 def record(

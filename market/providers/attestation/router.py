@@ -26,7 +26,6 @@ from market.providers.errors import (
     NotRegistered,
     ProviderJailed,
 )
-from market.settings import Settings
 from zoo_protocol.attestation.gpu_attestation import NVIDIA_KEYS, GpuStatement
 from zoo_protocol.attestation.tee_quotes import gpu_nonce, report_data
 from zoo_protocol.hashing import to_hex
@@ -71,7 +70,10 @@ def answer_attestation(
     statement = body.gpu_statement
     gpus = None if statement is None else GpuStatement(statement.overall, statement.devices, statement.certificates)
     answer = service.Answer(bytes.fromhex(body.quote), body.collateral.model_dump(exclude_none=True), gpus)
-    found = service.finish(services, account.address, challenge_id, answer, _trust(services.settings))
+    keys = services.settings.gpu_attestation_keys
+    root_ca = _root_ca(services.settings.attestation_root_ca)
+    trust = service.Trust(root_ca, keys.split(",") if keys else NVIDIA_KEYS)
+    found = service.finish(services, account.address, challenge_id, answer, trust)
     return from_row(
         AttestedView,
         found.verified,
@@ -81,11 +83,6 @@ def answer_attestation(
         report=found.report,
         report_cid=found.report_cid,
     )
-
-
-def _trust(settings: Settings) -> service.Trust:
-    keys = settings.gpu_attestation_keys
-    return service.Trust(_root_ca(settings.attestation_root_ca), keys.split(",") if keys else NVIDIA_KEYS)
 
 
 @cache

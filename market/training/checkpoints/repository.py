@@ -1,10 +1,11 @@
-"""Queries over checkpoints and pins."""
+"""Queries over checkpoints, pins, and jobs by their first checkpoint."""
 
 from collections.abc import Sequence
 
-from sqlalchemy import select
+from sqlalchemy import exists, select
 from sqlalchemy.orm import Session
 
+from market.domain.lifecycle import JobStatus
 from market.jobs.models import Job
 from market.jobs.repository import IS_OPEN
 from market.training.checkpoints.models import Checkpoint, Pin
@@ -41,3 +42,11 @@ def jobs_without_a_loss(session: Session) -> Sequence[str]:
 def holders_of_newest(session: Session, job_id: str) -> set[str]:
     newest = select(Checkpoint.id).where(Checkpoint.job_id == job_id).order_by(Checkpoint.round.desc()).limit(1)
     return set(session.scalars(select(Pin.provider).where(Pin.checkpoint_id == newest.scalar_subquery())))
+
+
+def active_jobs(session: Session) -> list[str]:
+    """Return jobs that dispatch may advance; waiting ones until their first checkpoint."""
+    has_checkpoint = exists().where(Checkpoint.job_id == Job.id, Checkpoint.round == 0)
+    is_ready = (Job.status == JobStatus.MATCHING) & has_checkpoint
+    due = select(Job.id).where(IS_OPEN, Job.status != JobStatus.SUBMITTED, ~is_ready)
+    return list(session.scalars(due.order_by(Job.id)))

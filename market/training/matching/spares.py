@@ -1,21 +1,30 @@
-"""Hot spares: free nodes that prefetch a running job's inputs to take over a replica.
+"""Changes of a running job's nodes: removal of unsuitable ones, and hot spares.
 
-A hot spare fetches the job's data and each of its checkpoints, by ``follow`` leases. It is neither reserved nor paid,
-but comes first when a replica becomes vacant. Training does not wait for these leases, and their results are claims: a
-node that completes one without the files only begins later.
+A job's price is fixed at its match, so it cannot exceed the escrow. A provider that raises its ask works on at the old
+price for the notice period. From the next round on, another node from the book fills its replica at the job's price.
+
+A node that is jailed, unbonds its stake or fails the requirements (attestation ended, reliability fell) is replaced in
+the same way without notice. A job can last longer than unbonding.
+
+A hot spare is a free node that can take over a replica. It fetches the job's data and each of its checkpoints, by
+``follow`` leases. It is neither reserved nor paid, but comes first when a replica becomes vacant. Training does not
+wait for these leases, and their results are claims: a node that completes one without the files only begins later.
 """
 
 from collections import Counter
 from collections.abc import Sequence
+from datetime import timedelta
 
 from sqlalchemy.orm import Session
 
 from market.domain.auctions.clearing import gross_ask
 from market.domain.lifecycle import LeaseStatus, UnitStatus
+from market.domain.network import NETWORKS
 from market.domain.nodes.placement import Requirements
 from market.jobs import repository as jobs_repository
 from market.jobs.models import Job, Slot
 from market.platform.db.base import utc_now
+from market.platform.db.session import database_now
 from market.providers import service as providers
 from market.providers.service import Offer
 from market.settings import Settings
@@ -32,6 +41,29 @@ MAX_FAILURES = 3
 SLOTS_PER_SPARE = 8
 
 _PREFETCHING = (*leases_repository.OPEN_LEASE, LeaseStatus.DONE)
+
+
+def drop_overpriced_nodes(session: Session, settings: Settings, job: Job, slots: Sequence[Slot]) -> None:
+    """Vacate idle ``slots`` whose nodes' asks exceed the price since the notice period."""
+    assert job.clearing_price_wei is not None  # set when the job was matched
+    assert job.fee_bps is not None  # set when it was funded
+    noticed_until = database_now(session) - timedelta(seconds=settings.price_notice_seconds)
+    asks = providers.open_ask_prices(session, [slot.provider for slot in slots if slot.provider is not None])
+    for slot in slots:
+        price_wei, placed_at = asks.get(slot.provider or "", (0, noticed_until))
+        if placed_at <= noticed_until and gross_ask(price_wei, job.fee_bps) > job.clearing_price_wei:
+            slot.provider = None
+
+
+def drop_ineligible_nodes(session: Session, settings: Settings, job: Job, slots: Sequence[Slot]) -> None:
+    """Vacate idle ``slots`` whose nodes are jailed, not slashable or do not fit any more."""
+    requirements = Requirements.of(job.requirements)
+    holders = [slot.provider for slot in slots if slot.provider is not None]
+    nodes = providers.nodes_among(session, settings, holders, database_now(session))
+    barred = providers.ineligible_providers(session, NETWORKS[settings.network], holders)
+    for slot in slots:
+        if slot.provider in barred or (slot.provider in nodes and not requirements.accepts(nodes[slot.provider])):
+            slot.provider = None
 
 
 def spare_count(nodes: int) -> int:

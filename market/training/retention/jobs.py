@@ -10,7 +10,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 
 from market.platform.db.session import Database
-from market.platform.events.service import delete_job_events as delete_events
+from market.platform.events.repository import delete_events
 from market.platform.storage.client import Storage
 from market.platform.storage.errors import BlobNotFound, StorageError, StorageUnavailable
 from market.training.leases.verification_hooks import hooks

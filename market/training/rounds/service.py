@@ -27,9 +27,8 @@ from market.training.checkpoints.models import Checkpoint
 from market.training.leases.job_stop import cancel_now, stop_training
 from market.training.leases.schemas import LeaseKind
 from market.training.leases.service import create_lease
-from market.training.matching import renewals, spares
+from market.training.matching import spares
 from market.training.replication import checkpoint_pins, slot_state_pins, slot_state_uploads
-from market.training.rounds import repository
 from market.training.rounds.first_checkpoint import UnusableDataset, build_initial_checkpoint
 from market.training.rounds.state import REPORT_OF_ANOTHER_JOB, RoundState, round_state
 from market.training.units import repository as units_repository
@@ -78,7 +77,7 @@ def dispatch(database: Database, settings: Settings, storage: Storage, job_id: s
 def due_jobs(database: Database) -> list[str]:
     """Return the ids of jobs that :func:`dispatch` may advance. The sweep calls it for each."""
     with database.transaction() as session:
-        return repository.active_jobs(session)
+        return checkpoints_repository.active_jobs(session)
 
 
 def round_to_offer(
@@ -155,8 +154,8 @@ def _offer_units(
         for slot in slots
         if next_unit_round(slot) is not None or slot.slot not in own.keys() | following.keys() | waiting
     ]
-    renewals.drop_overpriced_nodes(session, settings, job, idle)
-    renewals.drop_ineligible_nodes(session, settings, job, idle)
+    spares.drop_overpriced_nodes(session, settings, job, idle)
+    spares.drop_ineligible_nodes(session, settings, job, idle)
     spares.assign_spares(session, settings, job, slots, idle, [*units, *next_units])
     for slot in slots:
         which = None if slot.provider is None else next_unit_round(slot)

@@ -17,8 +17,8 @@ from training_gym.spec.errors import StartStateMismatch
 from training_gym.units.replica_state import error_feedback_digest
 from training_gym.units.trace import inner_leaf, start_state
 from training_gym.units.unit import replay, train_steps
-from zoo_compute.node.execution.inner_states import InnerStateRequest, replay_with_inner_digest
 from zoo_compute.node.execution.tasks import TaskError
+from zoo_compute.node.execution.trainer import InnerStateRequest, replay_with_inner_digest
 from zoo_protocol.hashing import sha256, to_hex
 
 A, B, C = "0xaa", "0xbb", "0xcc"
