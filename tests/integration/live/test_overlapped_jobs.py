@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from kit.chain.deployed_chain import wallet
+from kit.chain.deployed_chain import Wallet, wallet
 from kit.disputes.adjudication_fixtures import MARKET
 from kit.disputes.dispute_fixtures import TERMS, ZEN, Delivered, settings_of_disputes  # noqa: F401  (fixtures)
 from kit.disputes.job_end_fixtures import EndingsWorld, world_of_endings  # noqa: F401  (fixtures)
@@ -45,7 +45,7 @@ def test_overlapped_job_is_settled_despite_excluded_payload(
     live: EndingsWorld, honest: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = provider(live, CHEAT_ACCOUNT)
-    verifiers = [live.verifier_node() for _ in range(2)]
+    verifiers = [staked_verifier(live, account) for account in (ACCUSER, wallet(9))]
     job_id = live.job_of([honest, other], rounds=4, round_delay=1)
     live.train_all(job_id, honest, other)
     with monkeypatch.context() as patch:
@@ -73,6 +73,11 @@ def test_overlapped_job_is_settled_despite_excluded_payload(
     job = live.check_paid(job_id)
     check_receipt(live, job_id)
     assert job.reason == "completed"
+
+
+def staked_verifier(live: EndingsWorld, account: Wallet) -> Node:
+    live.deployed.anvil.rpc("anvil_setBalance", account.address, hex(ZEN))
+    return live.staked_verifier_node(account, live.executor)
 
 
 def check_receipt(live: EndingsWorld, job_id: str) -> None:
