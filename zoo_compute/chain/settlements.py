@@ -184,11 +184,15 @@ class ChainReader:
         )
 
     def deposited(self, opened: Opened) -> int:
-        """Return the ZEN that moved from the payer into the escrow in the opening transaction, wei."""
-        receipt = self._receipt(opened.tx)
-        moved = self._contracts["ZenToken"].events.Transfer().process_receipt(receipt, errors=DISCARD)
-        escrow = self.address("JobEscrow")
-        return sum(e["args"]["value"] for e in moved if e["args"]["from"] == opened.payer and e["args"]["to"] == escrow)
+        """Return the ZEN that the payer's balance left for the job, at most its budget, wei."""
+        last = self._receipt(opened.tx)["blockNumber"]
+
+        def total(event: str, amount: str) -> int:
+            found = self._events("JobEscrow", event, payer=opened.payer)
+            return sum(e["args"][amount] for e in found if e["blockNumber"] <= last)
+
+        others = total("JobOpened", "budget") - opened.budget
+        return min(opened.budget, total("Deposited", "amount") - total("Withdrawn", "amount") - others)
 
     def window(self, window_id: int) -> WindowOnChain:
         """Return root and seed of a committed window. Raises ChainDisagrees: ``no_window``."""
