@@ -116,8 +116,8 @@ def next_replica_states(
 def by_steps(spec: TrainingSpec, train: Tokens, held_out: Tokens) -> Outcome:
     """Train with gradients averaged at every step, in one process for all workers.
 
-    All-reduce and PowerSGD are linear, so that only the workers' mean counts but for rounding. With rank 1 and 300 steps
-    eight processes ended 0.9 % higher (one seed). The bytes are those of any one member.
+    All-reduce and PowerSGD are linear, so that only the workers' mean counts but for rounding. With rank 1 and 300
+    steps eight processes ended 0.9 % higher (one seed). The bytes are those of any one member.
     """
     with tempfile.TemporaryDirectory() as directory:
         dist.init_process_group("gloo", init_method=f"file://{directory}/meeting", world_size=1, rank=0)

@@ -99,17 +99,22 @@ def replay_unit(client: "Client", place: "Place", runs_as: "ExecutionProfile", *
 def round_(
     round_id: Annotated[str, typer.Argument(help="JOB:ROUND, such as 0x12…:3.", metavar="ID")],
     api_url: ApiUrl = None,
+    as_json: JsonFlag = False,
 ) -> None:
     """Join a settled round's payloads again, and compare the checkpoint after it.
 
     Exit code 6: the checkpoint or its links differ.
     """
     from zoo_compute.audit.unit_record import Place
-    from zoo_compute.terminal.receipts import check_round
+    from zoo_compute.terminal.receipts import require_no_findings, round_findings
 
     place = Place.parse(f"{round_id}:0")
     with open_client(api_url) as client:
-        check_round(client, place.resolve(client).job_id, place.round)
+        job_id = place.resolve(client).job_id
+        findings = round_findings(client, job_id, place.round)
+    if as_json:
+        print_json({"job_id": job_id, "round": place.round, "findings": [asdict(finding) for finding in findings]})
+    require_no_findings(findings)
     print_note(f"verified: the payloads of round {place.round} give the checkpoint after it")
 
 

@@ -63,14 +63,13 @@ def check_receipt(client: Client, receipt: dict[str, Any], rounds: int | None = 
     """
     with _sources(client) as (chain, gateway):
         recomputed = verify_job(receipt["job_id"], chain, gateway, _loss, rounds)
-    _require_none(recomputed.findings + differences(receipt, recomputed.receipt))
+    require_no_findings(recomputed.findings + differences(receipt, recomputed.receipt))
 
 
-def check_round(client: Client, job_id: str, round_: int) -> None:
-    """Join a round again, and print every difference. Raises Mismatch."""
+def round_findings(client: Client, job_id: str, round_: int) -> list[Finding]:
+    """Return every difference of a round from its payloads, joined again."""
     with _sources(client) as (chain, gateway):
-        findings = verify_round(job_id, round_, chain, gateway).findings
-    _require_none(findings)
+        return verify_round(job_id, round_, chain, gateway).findings
 
 
 @contextmanager
@@ -80,7 +79,8 @@ def _sources(client: Client) -> Iterator[tuple[ChainReader, GatewayClient]]:
         yield ChainReader(network.rpc_url, network.contracts, network.start_block), gateway
 
 
-def _require_none(findings: Sequence[Finding]) -> None:
+def require_no_findings(findings: Sequence[Finding]) -> None:
+    """Print every difference. Raises Mismatch if there is one."""
     for finding in findings:
         print_note(f"differs: {finding.where}: expected {finding.expected}, found {finding.found}  [{finding.code}]")
     if findings:
