@@ -111,6 +111,7 @@ def check_paid(live: QuorumWorld, job_id: str, honest: Node, cheat: Node) -> Non
     assert statuses == {honest.address: "verified", cheat.address: "rejected"}
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("with_referees")
 def test_rejected_dispute_costs_market_bond_and_pays_unit(
     live: QuorumWorld, honest: Node, dissenters: list[Node]

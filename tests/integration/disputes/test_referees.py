@@ -65,6 +65,7 @@ def test_held_payout_is_restored_after_dispute_period(live: RefereeWorld, honest
     assert live.calls("restore") == ["final"]
 
 
+@pytest.mark.long
 def test_any_challenger_wins_against_dishonest_provider(live: RefereeWorld, cheat: Node) -> None:
     unit, referees = live.delivered(cheat), live.referees()
     opened = live.named(FIRST, unit, cheat, 1)

@@ -43,11 +43,8 @@ def be_asked(live: LiveWorld, cheat: Node, honest: Node, kind: str) -> None:
         live.pass_deadline(sample.id)
 
 
-IN_EVERY_RUN = ("skip-step", WITHHOLD)
-
-
 @pytest.mark.parametrize(
-    "kind", [kind if kind in IN_EVERY_RUN else pytest.param(kind, marks=pytest.mark.long) for kind in KINDS]
+    "kind", [kind if kind == "skip-step" else pytest.param(kind, marks=pytest.mark.long) for kind in KINDS]
 )
 def test_dishonest_provider_alone_loses_stake_and_pay(live: LiveWorld, tmp_path: Path, kind: str) -> None:
     with executors(tmp_path, executor_of(kind)) as (cheating,):

@@ -26,6 +26,7 @@ def _unit(live: LiveWorld, job_id: str, round_: int, node: Node) -> Unit:
     return unit
 
 
+@pytest.mark.long
 def test_units_from_own_and_fresh_replica_states_verify(live: LiveWorld) -> None:
     first, second = (live.provider_node(account) for account in (HONEST_ACCOUNT, CHEAT_ACCOUNT))
     verifiers = [live.verifier_node() for _ in range(2)]

@@ -193,7 +193,7 @@ class Relay:
             return list(session.scalars(select(Job.status)))
 
 
-@pytest.mark.parametrize("prepaid", [True, False])
+@pytest.mark.parametrize("prepaid", [pytest.param(True, marks=pytest.mark.long), False])
 def test_ten_threads_submit_and_all_jobs_open(
     app: FastAPI,
     api: httpx.Client,

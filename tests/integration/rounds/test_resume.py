@@ -126,13 +126,8 @@ def trained(store: StoreProcess, settings: dict[str, Any], starts: list[str]) ->
     return [line.split() for line in done.stdout.splitlines()]
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        pytest.param(settings, id=name, marks=[] if name == "default" else pytest.mark.long)
-        for name, settings in SETTINGS.items()
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_other_process_resumes_any_round_bit_exactly(store: StoreProcess, settings: dict[str, Any]) -> None:
     [whole] = trained(store, settings, [])
     assert len(set(whole)) == ROUNDS + 1
