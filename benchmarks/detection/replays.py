@@ -29,6 +29,7 @@ from training_gym.units.trace import Unit, state_path
 from zoo_protocol.hashing import from_hex, to_hex
 
 _TEXT_BYTES = 1 << 20
+_HAS_AVX512 = "avx512f" in Path("/proc/cpuinfo").read_text()  # torch ends without a word where it is missing
 _SETTINGS = TrainingConfig(rounds=64, inner_steps=8, segment_steps=2, batch_size=8, warmup_steps=2)
 _SMALL = ModelConfig(hidden_size=16, num_layers=1, num_heads=2, sequence_length=16)
 SPECS = {
@@ -54,8 +55,7 @@ CLASSES = {
     for profile in (
         CPU,
         _class("avx2-2", 2, "AVX2,STRICT", "avx2"),
-        _class("avx512-1", 1, "AVX512,STRICT", "avx512"),
-        _class("avx512-2", 2, "AVX512,STRICT", "avx512"),
+        *(_class(f"avx512-{threads}", threads, "AVX512,STRICT", "avx512") for threads in (1, 2) if _HAS_AVX512),
         _class("scalar-1", 1, "COMPATIBLE", "default"),
         _class("mixed-1", 1, "AVX2,STRICT", "default"),
         _class("free-1", 1, None, None),
