@@ -41,6 +41,7 @@ def test_running_node_watches_disputes_during_outage(
     live: DisputeWorld, node: Node, unit: Delivered, monkeypatch: pytest.MonkeyPatch, is_away: bool
 ) -> None:
     if is_away:  # since it joined
+        monkeypatch.setattr(Market, "acquire_wallet", lambda *_: None)
         monkeypatch.setattr(Market, "poll", raising(Unreachable("market-unreachable", "no answer")))
     opened = live.dispute(FIRST, unit)
     with running(live, node, live.api_url):
