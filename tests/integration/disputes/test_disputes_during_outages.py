@@ -42,7 +42,9 @@ def test_running_node_watches_disputes_during_outage(
 ) -> None:
     if is_away:  # since it joined
         join, away = Market.poll, raising(Unreachable("market-unreachable", "no answer"))
-        monkeypatch.setattr(Market, "poll", lambda *given: away() if len(given) > 2 and any(given[2:]) else join(*given))
+        monkeypatch.setattr(
+            Market, "poll", lambda *given: away() if len(given) > 2 and any(given[2:]) else join(*given)
+        )
     opened = live.dispute(FIRST, unit)
     with running(live, node, live.api_url):
         await_answer(live, opened)
