@@ -244,7 +244,7 @@ def _job(storage: Storage) -> dict[str, Any]:
     split = describe_split(storage.put(TEXT, max_bytes=2**20).cid, TEXT)
     dataset = storage.put(DatasetManifest(split, split).to_bytes(), max_bytes=2**20).cid
     return {
-        "model_config": {"hidden_size": 8, "num_layers": 1, "num_heads": 1, "sequence_length": 8},
+        "model_config": {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "sequence_length": 8},
         "training_config": {"rounds": 2, "inner_steps": 1000, "segment_steps": 100, "batch_size": 64},
         "data_config": {"dataset": dataset},
         "tier": "bronze",

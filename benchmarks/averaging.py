@@ -40,7 +40,8 @@ from benchmarks.report import Row, progress, row, run
 from benchmarks.simulator.shaping import ShapedLink, shaping
 from training_gym.exchange.deadlines import deadline, quorum
 from training_gym.exchange.round_time import MBIT, REFERENCE_LINK
-from training_gym.spec.config import ModelConfig, TrainingConfig, TrainingSpec
+from training_gym.spec.architectures import read_model
+from training_gym.spec.config import TrainingConfig, TrainingSpec
 from zoo_compute.devnet.processes import free_port
 
 ROOT = Path(__file__).parents[1]
@@ -128,9 +129,9 @@ def running_store() -> Iterator[dict[str, str]]:
 def specification(quick: bool, settings: dict[str, float]) -> TrainingSpec:
     """Return a model of 10.5 million parameters (quick: 0.2 million) with these payloads."""
     if quick:
-        model = ModelConfig(hidden_size=64, num_layers=3)
+        model = read_model({"hidden_size": 64, "num_hidden_layers": 3})
     else:
-        model = ModelConfig(hidden_size=384, num_layers=6, num_heads=6)
+        model = read_model({"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 6})
     return TrainingSpec(model, _ANY_CID, TrainingConfig(**settings))  # type: ignore[arg-type]
 
 

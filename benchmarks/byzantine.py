@@ -34,7 +34,8 @@ from training_gym.compress.payload_format import decode, encode
 from training_gym.data.dataset import Tokens
 from training_gym.evaluate.loss import validation_loss
 from training_gym.model.layout import Arrays, initial_parameters
-from training_gym.spec.config import ModelConfig, TrainingConfig, TrainingSpec
+from training_gym.spec.architectures import read_model
+from training_gym.spec.config import TrainingConfig, TrainingSpec
 from training_gym.units.replica_state import fresh_slot_state
 
 WORKERS = 8
@@ -160,7 +161,7 @@ def train(
 def measure(quick: bool) -> list[Row]:
     """Return the rows of every attack, share and aggregator, over three seeds."""
     torch.set_num_threads(1)
-    model = ModelConfig(hidden_size=32, num_layers=1, num_heads=2, sequence_length=32)
+    model = read_model({"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "sequence_length": 32})
     steps = 2 if quick else 8
     training = TrainingConfig(rounds=2 if quick else 12, inner_steps=steps, segment_steps=steps, **SETTINGS)
     texts = standard_library(1 << 22)

@@ -30,7 +30,8 @@ from training_gym.aggregate.aggregation import aggregate
 from training_gym.aggregate.outer_step import initial_outer_state, save_outer_state
 from training_gym.model.layout import initial_parameters
 from training_gym.model.tensors import tensor_digest
-from training_gym.spec.config import ModelConfig, TrainingConfig, TrainingSpec
+from training_gym.spec.architectures import read_model
+from training_gym.spec.config import TrainingConfig, TrainingSpec
 from training_gym.spec.manifests import MAX_MANIFEST_BYTES
 from training_gym.units.checkpoint import CheckpointManifest, load_state, save_state, state_pieces
 from training_gym.units.replica_state import fresh_slot_state
@@ -99,7 +100,11 @@ def _force(path: Path) -> None:
 
 def _shared(seed: int, quick: bool, **settings: Any) -> float:
     """Return the share of a checkpoint's blocks that the previous checkpoint also has."""
-    model = ModelConfig(hidden_size=64, num_layers=2) if quick else ModelConfig(hidden_size=256, num_layers=4)
+    model = (
+        read_model({"hidden_size": 64, "num_hidden_layers": 2})
+        if quick
+        else read_model({"hidden_size": 256, "num_hidden_layers": 4})
+    )
     training = TrainingConfig(inner_steps=4 if quick else 16, segment_steps=4, batch_size=8, seed=seed, **settings)
     spec = TrainingSpec(model, _ANY_CID, training)
     train, _ = standard_library(1 << 20)
@@ -126,9 +131,9 @@ def measure(quick: bool) -> list[Row]:
     torch.set_num_threads(1)
     repetitions = 1 if quick else 3
     model = (
-        ModelConfig(hidden_size=192, num_layers=4, num_heads=6)
+        read_model({"hidden_size": 192, "num_hidden_layers": 4, "num_attention_heads": 6})
         if quick
-        else ModelConfig(hidden_size=768, num_layers=9, num_heads=12)
+        else read_model({"hidden_size": 768, "num_hidden_layers": 9, "num_attention_heads": 12})
     )
     spec = TrainingSpec(model, _ANY_CID, TrainingConfig())
     seen: dict[str, list[float]] = {}

@@ -25,7 +25,8 @@ from training_gym.compress.payload_format import Format, decode, decode_vector, 
 from training_gym.compress.quantise import chunk_count, quantise
 from training_gym.model.layout import initial_parameters
 from training_gym.model.tensors import Vector
-from training_gym.spec.config import CHUNK, ModelConfig, TrainingConfig, TrainingSpec
+from training_gym.spec.architectures import read_model
+from training_gym.spec.config import CHUNK, TrainingConfig, TrainingSpec
 from training_gym.units.replica_state import fresh_slot_state
 
 SETTINGS = [(CHUNK, 2), (960, 2), (1024, 2), (1024, 4), (1024, 8), (512, 2), (256, 2), (64, 2), (4096, 8)]
@@ -35,7 +36,11 @@ _UNITS = {"encode_gb_s": "GB/s", "decode_gb_s": "GB/s", "bits_per_parameter": "b
 
 def pseudo_gradient(seed: int, quick: bool) -> tuple[Vector, bytes]:
     """Return the pseudo-gradient of one unit, and its layout digest."""
-    model = ModelConfig(hidden_size=64, num_layers=2) if quick else ModelConfig(hidden_size=256, num_layers=4)
+    model = (
+        read_model({"hidden_size": 64, "num_hidden_layers": 2})
+        if quick
+        else read_model({"hidden_size": 256, "num_hidden_layers": 4})
+    )
     training = TrainingConfig(inner_steps=4 if quick else 16, segment_steps=4, batch_size=8, top_k=1, seed=seed)
     spec = TrainingSpec(model, "unused", training)
     train, _ = standard_library(1 << 20)

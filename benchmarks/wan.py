@@ -47,11 +47,14 @@ from benchmarks.simulator.scenario import Market, Nodes, Outcome, Scenario, Work
 from market.orders.schemas import MAX_NODES
 from training_gym.compress.link_adaptation import choose_top_k
 from training_gym.exchange.round_time import MBIT, Link, round_time
-from training_gym.spec.config import METHODS, ModelConfig, TrainingConfig, TrainingSpec, settings_by_size
+from training_gym.spec.architectures import ModelConfig, read_model
+from training_gym.spec.config import METHODS, TrainingConfig, TrainingSpec, settings_by_size
 
-BILLION = ModelConfig(hidden_size=2048, num_layers=20, num_heads=16, sequence_length=2048)
+BILLION = read_model({"hidden_size": 2048, "num_hidden_layers": 20, "num_attention_heads": 16, "sequence_length": 2048})
 """1,007,765,504 parameters."""
-FIVE_MILLION = ModelConfig(hidden_size=256, num_layers=6, num_heads=4, sequence_length=2048)
+FIVE_MILLION = read_model(
+    {"hidden_size": 256, "num_hidden_layers": 6, "num_attention_heads": 4, "sequence_length": 2048}
+)
 """4,852,992 parameters."""
 TOKENS_PER_STEP = 64 * 2048
 DATASET_BYTES = 2e9

@@ -6,12 +6,23 @@ from training_gym.aggregate.aggregation import aggregate
 from training_gym.aggregate.outer_step import catch_up
 from training_gym.compress.payload_format import decode, encode
 from training_gym.model.layout import initial_parameters
-from training_gym.spec.config import ModelConfig, TrainingConfig, TrainingSpec
+from training_gym.spec.architectures import read_model
+from training_gym.spec.config import TrainingConfig, TrainingSpec
 
 
 def compile_all() -> None:
     """Compile every loop by aggregating small payloads of each kind."""
-    model = ModelConfig(hidden_size=8, num_layers=1, num_heads=1, sequence_length=8)
+    model = read_model(
+        {
+            "hidden_size": 8,
+            "intermediate_size": 8,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 1,
+            "num_key_value_heads": 1,
+            "head_dim": 8,
+            "sequence_length": 8,
+        }
+    )
     for top_k, bits in ((960, 2), (4096, 2), (4096, 8)):
         training = TrainingConfig(top_k=top_k, value_bits=bits, down_top_k=top_k, down_value_bits=bits)
         spec = TrainingSpec(model, "unused", training)
@@ -22,8 +33,8 @@ def compile_all() -> None:
         decode(spec, payloads[0]).dense()  # as a node decodes it
         state = None
         for _ in range(2):  # the second round has a last aggregate
-            result = aggregate(spec, initial_parameters(model, 0), payloads, None, state)
-            catch_up(spec, initial_parameters(model, 0), [result.update])
+            result = aggregate(spec, initial_parameters(spec), payloads, None, state)
+            catch_up(spec, initial_parameters(spec), [result.update])
             state = result.outer_state
 
 

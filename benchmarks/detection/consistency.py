@@ -25,7 +25,8 @@ from training_gym.data.dataset import Tokens
 from training_gym.evaluate.loss import mean_loss
 from training_gym.exchange.deadlines import staleness_weight
 from training_gym.model.layout import Arrays, initial_parameters
-from training_gym.spec.config import ModelConfig, TrainingConfig, TrainingSpec
+from training_gym.spec.architectures import read_model
+from training_gym.spec.config import TrainingConfig, TrainingSpec
 from training_gym.units.replica_state import fresh_slot_state
 from training_gym.verify.consistency import Statistics, held_out, measure, outlier_flags
 from zoo_protocol.hashing import sha256
@@ -39,7 +40,7 @@ OTHER_DATA = 7
 ATTACKED = 2
 FIRST_SEED = 10
 """Seeds 0 and 1 chose the thresholds, so no result uses them."""
-MODEL = ModelConfig(hidden_size=32, num_layers=1, num_heads=2, sequence_length=32)
+MODEL = read_model({"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "sequence_length": 32})
 
 
 @dataclass

@@ -23,7 +23,8 @@ from training_gym.data.dataset import Tokens
 from training_gym.model.layout import Arrays, initial_parameters
 from training_gym.model.tensors import Vector
 from training_gym.runtime.profile import CPU, ExecutionProfile
-from training_gym.spec.config import ModelConfig, TrainingConfig, TrainingSpec
+from training_gym.spec.architectures import ModelConfig, read_model
+from training_gym.spec.config import TrainingConfig, TrainingSpec
 from training_gym.units.replica_state import error_feedback_digest, fresh_slot_state
 from training_gym.units.trace import Unit, state_path
 from zoo_protocol.hashing import from_hex, to_hex
@@ -31,12 +32,12 @@ from zoo_protocol.hashing import from_hex, to_hex
 _TEXT_BYTES = 1 << 20
 _HAS_AVX512 = "avx512f" in Path("/proc/cpuinfo").read_text()  # torch ends without a word where it is missing
 _SETTINGS = TrainingConfig(rounds=64, inner_steps=8, segment_steps=2, batch_size=8, warmup_steps=2)
-_SMALL = ModelConfig(hidden_size=16, num_layers=1, num_heads=2, sequence_length=16)
+_SMALL = read_model({"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "sequence_length": 16})
 SPECS = {
     "small": TrainingSpec(_SMALL, "corpus", _SETTINGS),
     "adamw": TrainingSpec(_SMALL, "corpus", replace(_SETTINGS, optimizer="adamw")),
     "demo": TrainingSpec(ModelConfig(), "corpus", replace(_SETTINGS, batch_size=16)),
-    "wide": TrainingSpec(ModelConfig(hidden_size=128), "corpus", _SETTINGS),
+    "wide": TrainingSpec(read_model({"hidden_size": 128}), "corpus", _SETTINGS),
 }
 
 
@@ -102,7 +103,7 @@ def unit_of(spec_name: str, number: int, environment: str) -> Unit:
         job_id=to_hex(spec_name.encode().rjust(32, b"\0")),
         round=number % spec.training.rounds,
         slot=number,
-        checkpoint=initial_parameters(spec.model, spec.training.seed),
+        checkpoint=initial_parameters(spec),
         train=_text(),
         slot_state=fresh_slot_state(spec),
         environment=environment,

@@ -22,9 +22,9 @@ from torch.distributed import TCPStore
 from torchft import Manager, ProcessGroupGloo
 from torchft.coordination import LighthouseServer
 from torchft.local_sgd import DiLoCo
+from training_gym.model.decoder import build_decoder
 
 from training_gym.data.dataset import Tokens, training_batch
-from training_gym.model.decoder import build_decoder
 from training_gym.model.layout import initial_parameters
 from training_gym.model.tensors import save_arrays
 from training_gym.optimise.inner import BETA1, BETA2, EPSILON
@@ -38,7 +38,7 @@ class Replica:
     def __init__(self, spec: TrainingSpec, slot: int, workers: int, lighthouse: str) -> None:
         training = spec.training
         self.spec, self.slot, self.bytes_sent = spec, slot, 0
-        self.model = build_decoder(spec.model, initial_parameters(spec.model, training.seed), "cpu")
+        self.model = build_decoder(spec.model, initial_parameters(spec), "cpu")
         matrices = [value for value in self.model.parameters() if value.ndim > 1]
         gains = [value for value in self.model.parameters() if value.ndim == 1]
         groups = [{"params": matrices, "weight_decay": training.weight_decay}, {"params": gains, "weight_decay": 0.0}]

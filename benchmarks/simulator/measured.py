@@ -19,7 +19,8 @@ from training_gym.aggregate.outer_step import OuterState
 from training_gym.compress.payload_format import Format, decode_vector, encode_vector
 from training_gym.model.layout import initial_parameters
 from training_gym.model.tensors import Vector
-from training_gym.spec.config import CHUNK, ModelConfig, TrainingConfig, TrainingSpec
+from training_gym.spec.architectures import read_model
+from training_gym.spec.config import CHUNK, TrainingConfig, TrainingSpec
 from zoo_protocol.hashing import sha256
 
 FEW, MANY = 2, 6
@@ -65,7 +66,11 @@ class Samples:
     """Real pseudo-gradients, and their costs under different settings."""
 
     def __init__(self, quick: bool) -> None:
-        self._model = ModelConfig(hidden_size=64, num_layers=2) if quick else ModelConfig(hidden_size=256, num_layers=4)
+        self._model = (
+            read_model({"hidden_size": 64, "num_hidden_layers": 2})
+            if quick
+            else read_model({"hidden_size": 256, "num_hidden_layers": 4})
+        )
         real = [pseudo_gradient(seed, quick) for seed in range(FEW)]
         self._layout = real[0][1]
         # Rolled by whole chunks they are not copies to the aggregate, and compress equally well.

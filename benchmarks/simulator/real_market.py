@@ -37,7 +37,7 @@ LEASE_SECONDS, SWEEP_SECONDS, SLACK_SECONDS, LONGEST_SECONDS = 1.5, 0.1, 0.5, 60
 LEAVES_AFTER = 8.0
 STARTING_SECONDS = 600.0
 """Start-up limit of the workers; loading torch takes seconds on an idle machine."""
-MODEL = {"hidden_size": 64, "num_layers": 2, "num_heads": 4, "sequence_length": 16}
+MODEL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "sequence_length": 16}
 TRAINING = {"rounds": 100, "inner_steps": STEPS, "segment_steps": 10, "batch_size": 2, "down_top_k": 1024}
 MAX_BYTES = 1 << 26
 

@@ -52,7 +52,7 @@ class Worker:
         """Set the state after training; not timed."""
         self._vector = vector(self._size, seed)
         start = np.full(self._size, 0, np.float32)  # unlike np.zeros, resident in memory as after training
-        self._parameters = unflatten(self._spec.model, start)
+        self._parameters = unflatten(self._spec, start)
         return {}
 
     def upload(self) -> dict[str, Any]:
@@ -79,7 +79,7 @@ class Aggregator:
         self._spec = spec
         self._storage = Storage(rpc)
         self._state = initial_outer_state(spec)
-        self._start = unflatten(spec.model, np.zeros(spec.num_parameters(), np.float32))
+        self._start = unflatten(spec, np.zeros(spec.num_parameters(), np.float32))
         self._pool = ThreadPoolExecutor(2)  # one waits for storage while another decodes
         self._taking: list[Future[dict[int, DecodedPayload]]] = []
 

@@ -6,7 +6,8 @@ Settings are those of ``training_config``; missing ones take the specification's
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from training_gym.spec.config import ModelConfig, TrainingSpec
+from training_gym.spec.architectures import ModelConfig, read_model
+from training_gym.spec.config import TrainingSpec
 
 Settings = dict[str, Any]
 
@@ -31,9 +32,19 @@ class Scale:
 
 
 FULL = Scale(
-    ModelConfig(hidden_size=32, num_layers=2, num_heads=4, sequence_length=64), 1500, 4, 30, (150, 300, 600, 1050)
+    read_model({"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "sequence_length": 64}),
+    1500,
+    4,
+    30,
+    (150, 300, 600, 1050),
 )
-QUICK = Scale(ModelConfig(hidden_size=16, num_layers=1, num_heads=2, sequence_length=16), 60, 1, 5, (30,))
+QUICK = Scale(
+    read_model({"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "sequence_length": 16}),
+    60,
+    1,
+    5,
+    (30,),
+)
 
 
 def shortened(scale: Scale, steps: int) -> Scale:

@@ -59,7 +59,7 @@ def by_rounds(spec: TrainingSpec, train: Tokens, held_out: Tokens, all_gather: b
         held_out: tokens to evaluate on.
         all_gather: count the other seven payloads as fetched bytes, as without a server.
     """
-    parameters, state = initial_parameters(spec.model, spec.training.seed), initial_outer_state(spec)
+    parameters, state = initial_parameters(spec), initial_outer_state(spec)
     states = dict.fromkeys(range(WORKERS), fresh_slot_state(spec))
     restored: set[int] = set()
     up = down = excluded = 0
@@ -122,13 +122,13 @@ def by_steps(spec: TrainingSpec, train: Tokens, held_out: Tokens) -> Outcome:
     with tempfile.TemporaryDirectory() as directory:
         dist.init_process_group("gloo", init_method=f"file://{directory}/meeting", world_size=1, rank=0)
         try:
-            start, group = initial_parameters(spec.model, spec.training.seed), ProcessGroup(spec, WORKERS)
+            start, group = initial_parameters(spec), ProcessGroup(spec, WORKERS)
             unit = Unit(spec, _NO_HASH, 0, 0, start, train, fresh_slot_state(spec), _NO_HASH)
             run_unit(unit, Path(directory), group=group)
         finally:
             dist.destroy_process_group()
         end = load_boundary_state(spec, state_path(Path(directory), spec.segments).read_bytes())
-    parameters = {name: end[f"parameters.{name}"] for name in parameter_shapes(spec.model)}
+    parameters = {name: end[f"parameters.{name}"] for name in parameter_shapes(spec)}
     return Outcome(_loss(spec, parameters, held_out), group.bytes_sent, group.bytes_sent)
 
 
@@ -146,7 +146,7 @@ def by_torchft(spec: TrainingSpec, warmup: int, train: Tokens, held_out: Tokens)
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
         if done.returncode:
             raise RuntimeError(f"torchft failed: {done.stderr[-2000:]}")
-        parameters = load_arrays(end.read_bytes(), parameter_shapes(spec.model), "end")
+        parameters = load_arrays(end.read_bytes(), parameter_shapes(spec), "end")
     sent = json.loads(done.stdout.splitlines()[-1])["bytes_sent"]
     return Outcome(_loss(spec, parameters, held_out), sent, sent)
 

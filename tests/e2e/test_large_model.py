@@ -8,7 +8,7 @@ from zoo_compute.base.amounts import ZEN
 from zoo_compute.client.client import Client
 from zoo_compute.client.jobspec import JobSpec
 
-MODEL = {"hidden_size": 512, "num_layers": 2, "num_heads": 8, "sequence_length": 16}
+MODEL = {"hidden_size": 512, "num_hidden_layers": 2, "num_attention_heads": 8, "sequence_length": 16}
 PARAMETERS = 6_556_160
 TRAINING = {
     "optimizer": "adamw",  # 12 bytes a parameter

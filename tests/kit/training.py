@@ -5,13 +5,14 @@ from typing import Any
 import numpy as np
 
 from training_gym.model.layout import initial_parameters
-from training_gym.spec.config import ModelConfig, TrainingConfig, TrainingSpec
+from training_gym.spec.architectures import ModelConfig, read_model
+from training_gym.spec.config import TrainingConfig, TrainingSpec
 from training_gym.units.replica_state import fresh_slot_state
 from training_gym.units.trace import Unit
 
 TEXT = b"".join(b"the %d sheep of the zoo count %d times. " % (n % 10, n % 7) for n in range(400))
-TINY = ModelConfig(hidden_size=8, num_layers=1, num_heads=1, sequence_length=8)
-SMALL = ModelConfig(hidden_size=16, num_layers=1, num_heads=2, sequence_length=16)
+TINY = read_model({"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "sequence_length": 8})
+SMALL = read_model({"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "sequence_length": 16})
 
 
 def spec_of(model: ModelConfig = TINY, **training: Any) -> TrainingSpec:
@@ -24,7 +25,7 @@ def unit_of(spec: TrainingSpec, **changes: Any) -> Unit:
         "job_id": "0x" + "11" * 32,
         "round": 1,
         "slot": 2,
-        "checkpoint": initial_parameters(spec.model, spec.training.seed),
+        "checkpoint": initial_parameters(spec),
         "train": np.frombuffer(TEXT, np.uint8),
         "slot_state": fresh_slot_state(spec),
         "environment": "0x" + "22" * 32,

@@ -27,7 +27,8 @@ from training_gym.compress.payload_format import Format, Payload, decode, decode
 from training_gym.model.layout import initial_parameters
 from training_gym.model.tensors import flatten
 from training_gym.runtime import threads as runtime_threads
-from training_gym.spec.config import CHUNK, ModelConfig, TrainingSpec
+from training_gym.spec.architectures import read_model
+from training_gym.spec.config import CHUNK, TrainingSpec
 from training_gym.units.checkpoint import save_state
 from zoo_protocol.content.cid import cid_of_raw
 from zoo_protocol.hashing import sha256
@@ -35,7 +36,7 @@ from zoo_protocol.hashing import sha256
 SPEC = spec_of(top_k=512, value_bits=4, outer_momentum=0.5, outer_learning_rate=0.9, down_top_k=256)
 SIZE = SPEC.num_parameters()
 to_fixed = partial(scaled, scale=2.0**FRACTION_BITS)
-PARAMETERS = initial_parameters(SPEC.model, 0)
+PARAMETERS = initial_parameters(SPEC)
 LAST = np.random.default_rng(99).normal(0, 0.01, SIZE).astype(np.float32)
 STATE = replace(initial_outer_state(SPEC), aggregate=LAST)
 
@@ -80,7 +81,7 @@ def test_any_tree_and_order_give_same_checkpoint(leaves: list[list[int]], chance
 
 @pytest.mark.parametrize(("top_k", "bits"), [(CHUNK, 2), (300, 4)])
 def test_threads_sharing_work_give_same_checkpoint(monkeypatch: pytest.MonkeyPatch, top_k: int, bits: int) -> None:
-    model = ModelConfig(hidden_size=128, num_layers=3, num_heads=2, sequence_length=8)
+    model = read_model({"hidden_size": 128, "num_hidden_layers": 3, "num_attention_heads": 2, "sequence_length": 8})
     spec = TrainingSpec(model, "unused", replace(SPEC.training, top_k=top_k, value_bits=bits))
     dice, start = np.random.default_rng(0), initial_parameters(model, 0)
     drawn = dice.normal(0, 0.01, (6, spec.num_parameters())).astype(np.float32)

@@ -141,7 +141,7 @@ def _moved(spec: TrainingSpec, parameters: Arrays, step: Vector | Payload) -> Ar
             after[span] -= step[span]
 
     map_in_threads(move, spans(len(after)))  # each span changes while it is in the cache
-    return unflatten(spec.model, after)
+    return unflatten(spec, after)
 
 
 def _subtract(values: Vector, start: int, step: Payload) -> None:

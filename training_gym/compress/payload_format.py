@@ -250,7 +250,7 @@ def decode_vector(format_: Format, payload: bytes) -> Payload:
 
 def layout_digest(spec: TrainingSpec) -> bytes:
     """Return the digest of the parameters' names and shapes (32 bytes)."""
-    return sha256(canonical_json([[name, list(shape)] for name, shape in parameter_shapes(spec.model).items()]))
+    return sha256(canonical_json([[name, list(shape)] for name, shape in parameter_shapes(spec).items()]))
 
 
 def _offsets(format_: Format, gaps: Offsets) -> Offsets:

@@ -3,9 +3,10 @@
 import torch
 
 from training_gym.data.dataset import Tokens, validation_windows
-from training_gym.model.decoder import build_decoder
 from training_gym.model.layout import Arrays
-from training_gym.spec.config import ModelConfig, TrainingSpec
+from training_gym.model.network import Base, Network
+from training_gym.spec.architectures import ModelConfig
+from training_gym.spec.config import TrainingSpec
 
 MAX_WINDOWS = 256
 WINDOWS_PER_BATCH = 32
@@ -16,23 +17,30 @@ An untrusted model may have attention scores of 1 GB a window, of which a few ar
 """
 
 
-def validation_loss(spec: TrainingSpec, parameters: Arrays, validation: Tokens, device: str = "cpu") -> float:
+def validation_loss(
+    spec: TrainingSpec, parameters: Arrays, validation: Tokens, device: str = "cpu", base: Base | None = None
+) -> float:
     """Return the mean cross-entropy per token in nats, over ``MAX_WINDOWS`` windows at most."""
-    return mean_loss(spec, parameters, validation_windows(spec, validation, MAX_WINDOWS), device)
+    return mean_loss(spec, parameters, validation_windows(spec, validation, MAX_WINDOWS), device, base)
 
 
-def mean_loss(spec: TrainingSpec, parameters: Arrays, tokens: Tokens, device: str = "cpu") -> float:
+def mean_loss(
+    spec: TrainingSpec, parameters: Arrays, tokens: Tokens, device: str = "cpu", base: Base | None = None
+) -> float:
     """Return the mean cross-entropy per token in nats over windows [W, sequence_length + 1]."""
-    decoder = build_decoder(spec.model, parameters, device)
-    windows = torch.from_numpy(tokens)
+    network = Network(spec, parameters, device, base).eval()
+    windows = torch.from_numpy(tokens.astype("int64"))
     total = 0.0
     with torch.no_grad():
         for batch in torch.split(windows, windows_per_batch(spec.model)):
-            total += decoder.loss(batch.to(device, torch.int64)).item() * len(batch)
+            total += network(batch.to(device, torch.int64)).item() * len(batch)
     return total / len(windows)
 
 
 def windows_per_batch(model: ModelConfig) -> int:
     """Return the number of windows to evaluate at once, limited by a layer's memory."""
-    scores, widened = model.num_heads * model.sequence_length**2, 4 * model.hidden_size * model.sequence_length
+    scores, widened = (
+        model.num_attention_heads * model.sequence_length**2,
+        model.intermediate_size * model.sequence_length,
+    )
     return max(1, min(WINDOWS_PER_BATCH, MAX_VALUES // max(scores, widened)))

@@ -36,4 +36,4 @@ def start_parameters(spec: TrainingSpec, checkpoint: Arrays, payload: bytes | No
             at = span if places is None else places[span]
             moved = vector[at] - factor * values[span]
             vector[at] = np.where(np.isfinite(moved), moved, vector[at])
-    return unflatten(spec.model, vector)
+    return unflatten(spec, vector)

@@ -1,36 +1,43 @@
-"""Text generation with a byte model."""
+"""Text generation with a job's model."""
 
 import torch
 
-from training_gym.model.decoder import build_decoder
 from training_gym.model.layout import Arrays
-from training_gym.spec.config import ModelConfig
+from training_gym.model.network import Base, Network
+from training_gym.spec.config import TrainingSpec
 
 
 def generate(
-    model: ModelConfig, parameters: Arrays, prompt: bytes, length: int, temperature: float = 0.8, seed: int = 0
-) -> bytes:
-    """Return ``length`` bytes after ``prompt``, sampled with ``seed``; deterministic.
+    spec: TrainingSpec,
+    parameters: Arrays,
+    prompt: list[int],
+    length: int,
+    temperature: float = 0.8,
+    seed: int = 0,
+    base: Base | None = None,
+) -> list[int]:
+    """Return ``length`` tokens after ``prompt``, sampled with ``seed``; deterministic.
 
     Args:
-        model: the model's configuration.
-        parameters: its parameters.
-        prompt: at least one byte; the model sees its last ``sequence_length`` bytes.
-        length: bytes to generate.
+        spec: the job's specification.
+        parameters: its trained parameters.
+        prompt: at least one token; the model sees its last ``sequence_length`` tokens.
+        length: tokens to generate.
         temperature: above 0; lower is more predictable.
         seed: seed of the sampling.
+        base: the frozen base model's tensors; needed with an adapter only.
 
     Raises:
         ValueError: empty prompt, negative length, or temperature not above 0.
     """
     if not prompt or length < 0 or not temperature > 0:
-        raise ValueError("expected a prompt of at least one byte, length >= 0 and temperature > 0")
-    decoder = build_decoder(model, parameters, "cpu")
+        raise ValueError("expected a prompt of at least one token, length >= 0 and temperature > 0")
+    network = Network(spec, parameters, "cpu", base).eval()
     generator = torch.Generator().manual_seed(seed)
-    text = list(prompt)
+    tokens = list(prompt)
     with torch.no_grad():
         for _ in range(length):
-            logits = decoder(torch.tensor([text[-model.sequence_length :]]))[0, -1]
-            chances = torch.softmax(logits / temperature, -1)
-            text.append(int(torch.multinomial(chances, 1, generator=generator)))
-    return bytes(text[len(prompt) :])
+            hidden = network.hidden(torch.tensor([tokens[-spec.model.sequence_length :]]))
+            chances = torch.softmax(network.logits(hidden[0, -1]) / temperature, -1)
+            tokens.append(int(torch.multinomial(chances, 1, generator=generator)))
+    return tokens[len(prompt) :]

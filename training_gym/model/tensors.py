@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 
 from training_gym.model.layout import Arrays, parameter_shapes
-from training_gym.spec.config import ModelConfig
+from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import StateError
 from zoo_protocol import merkle
 
@@ -113,10 +113,10 @@ class FlatView:
         return found
 
 
-def unflatten(model: ModelConfig, vector: Vector) -> Arrays:
+def unflatten(spec: TrainingSpec, vector: Vector) -> Arrays:
     """Return the parameters of a flat vector as views of it."""
     arrays, start = {}, 0
-    for name, shape in parameter_shapes(model).items():
+    for name, shape in parameter_shapes(spec).items():
         size = int(np.prod(shape))
         arrays[name] = vector[start : start + size].reshape(shape)
         start += size

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from training_gym.model.layout import muon_trains
-from training_gym.spec.config import TrainingConfig
+from training_gym.spec.config import TrainingSpec
 
 BETA1 = 0.9
 BETA2 = 0.95
@@ -22,7 +22,7 @@ MUON_COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 
 @torch.no_grad()
 def optimizer_step(
-    training: TrainingConfig,
+    spec: TrainingSpec,
     parameters: Mapping[str, Tensor],
     moments: Mapping[str, tuple[Tensor, ...]],
     step: int,
@@ -31,24 +31,26 @@ def optimizer_step(
     """Update ``parameters`` and ``moments`` in place from the parameters' gradients.
 
     Args:
-        training: configuration with the optimiser and its rates.
-        parameters: by name; matrices decay, vectors (norm gains) do not.
+        spec: specification with the optimiser, its rates and the parameters' roles.
+        parameters: by name; matrices decay, vectors (gains and biases) do not.
         moments: by the same names, in the order of ``model.layout.moment_names``.
         step: number of earlier steps, which corrects the moments' start at zero.
         rate_share: share of the peak rates that this step uses.
     """
-    for name, parameter in parameters.items():
+    training = spec.training
+    for tensor in spec.trained_tensors():
+        parameter = parameters[tensor.name]
         gradient = parameter.grad
         assert gradient is not None  # the loss depends on every parameter
-        if muon_trains(training, name, parameter.ndim):
+        if muon_trains(training, tensor):
             rate = training.muon_learning_rate * rate_share
             parameter.mul_(1 - rate * training.weight_decay)
-            _muon(name, parameter, gradient, moments[name][0], rate)
+            _muon(parameter, gradient, moments[tensor.name][0], rate)
         else:
             rate = training.learning_rate * rate_share
             if parameter.ndim > 1:
                 parameter.mul_(1 - rate * training.weight_decay)
-            mean, square = moments[name]
+            mean, square = moments[tensor.name]
             _adam(parameter, gradient, mean, square, step, rate)
 
 
@@ -60,14 +62,12 @@ def _adam(parameter: Tensor, gradient: Tensor, mean: Tensor, square: Tensor, ste
     parameter.addcdiv_(mean, (square / correction2).sqrt_().add_(EPSILON), value=-rate / correction1)
 
 
-def _muon(name: str, parameter: Tensor, gradient: Tensor, mean: Tensor, rate: float) -> None:
+def _muon(parameter: Tensor, gradient: Tensor, mean: Tensor, rate: float) -> None:
     """Apply Muon (Jordan et al., 2024): Nesterov momentum with its singular values moved to one."""
-    # The fused query, key and value count as three matrices.
     mean.lerp_(gradient, 1 - MUON_BETA)
     direction = gradient.lerp(mean, MUON_BETA)
-    parts = direction.chunk(3) if name.endswith(".qkv.weight") else (direction,)
-    scale = max(1.0, parts[0].shape[0] / parts[0].shape[1]) ** 0.5
-    parameter.sub_(torch.cat([orthogonalised(part) for part in parts]), alpha=rate * scale)
+    scale = max(1.0, direction.shape[0] / direction.shape[1]) ** 0.5
+    parameter.sub_(orthogonalised(direction), alpha=rate * scale)
 
 
 def orthogonalised(matrix: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from training_gym.model.decoder import Decoder
+from training_gym.model.network import Network
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import SpecError
 
@@ -48,19 +48,19 @@ class DeterministicGroup:
         self._most = max(len(share) for share in shares)
         self._rows = [one * self._most + place for one, share in enumerate(shares) for place in range(len(share))]
 
-    def attach(self, decoder: Decoder) -> Callable[[Tensor], Tensor]:
-        """Return the mean ``decoder.loss`` over shards; its backward pass sets the gradients."""
-        parameters = list(decoder.parameters())
+    def attach(self, network: Network) -> Callable[[Tensor], Tensor]:
+        """Return the mean ``network`` over shards; its backward pass sets the gradients."""
+        parameters = list(network.trained().values())
 
         def loss(tokens: Tensor) -> Tensor:
-            found: Tensor = _MeanOfShards.apply(self, decoder, tokens, *parameters)  # type: ignore[no-untyped-call]
+            found: Tensor = _MeanOfShards.apply(self, network, tokens, *parameters)  # type: ignore[no-untyped-call]
             return found
 
         return loss
 
-    def mean(self, decoder: Decoder, tokens: Tensor) -> Tensor:
+    def mean(self, network: Network, tokens: Tensor) -> Tensor:
         """Return mean loss and gradients [1 + num_parameters]; ``tokens`` are this process's."""
-        mine = [_loss_and_gradients(decoder, shard) for shard in tokens.chunk(len(self.slots))]
+        mine = [_loss_and_gradients(network, shard) for shard in tokens.chunk(len(self.slots))]
         mine += [torch.zeros_like(mine[0])] * (self._most - len(mine))  # all processes send equally many
         own = torch.cat(mine)
         gathered = own.new_empty(dist.get_world_size() * len(own))
@@ -74,8 +74,8 @@ class _MeanOfShards(torch.autograd.Function):
     """Function with gradients per shard; its backward pass returns their mean."""
 
     @staticmethod
-    def forward(ctx: Any, group: DeterministicGroup, decoder: Decoder, tokens: Tensor, *parameters: Tensor) -> Tensor:
-        mean = group.mean(decoder, tokens)
+    def forward(ctx: Any, group: DeterministicGroup, network: Network, tokens: Tensor, *parameters: Tensor) -> Tensor:
+        mean = group.mean(network, tokens)
         sizes = [parameter.numel() for parameter in parameters]
         parts = zip(torch.split(mean[1:], sizes), parameters, strict=True)
         ctx.save_for_backward(*(part.view_as(parameter) for part, parameter in parts))
@@ -96,8 +96,8 @@ def tree_sum(rows: Tensor) -> Tensor:
     return rows[0]
 
 
-def _loss_and_gradients(decoder: Decoder, tokens: Tensor) -> Tensor:
+def _loss_and_gradients(network: Network, tokens: Tensor) -> Tensor:
     with torch.enable_grad():
-        loss = decoder.loss(tokens)
-        gradients = torch.autograd.grad(loss, list(decoder.parameters()))
+        loss = network(tokens)
+        gradients = torch.autograd.grad(loss, list(network.trained().values()))
     return torch.cat([loss.detach().reshape(1), *(gradient.reshape(-1) for gradient in gradients)])

@@ -14,13 +14,13 @@ need every node's link at every step. A provider may use it across its own machi
 from collections.abc import Callable, Sequence
 
 import torch.distributed as dist
-from torch import Tensor, futures, nn
+from torch import Tensor, futures
 from torch._C._distributed_c10d import GradBucket
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from training_gym.model.decoder import Decoder
+from training_gym.model.network import Network
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import SpecError
 
@@ -55,12 +55,12 @@ class ProcessGroup:
         self.bytes_sent = 0
         self._rank_of_factors = training.powersgd_rank
 
-    def attach(self, decoder: Decoder) -> Callable[[Tensor], Tensor]:
-        """Return ``decoder.loss``; its backward pass leaves the group's mean gradients.
+    def attach(self, network: Network) -> Callable[[Tensor], Tensor]:
+        """Return ``network``; its backward pass leaves the group's mean gradients.
 
         Compression restarts with each call, so that a segment depends only on its boundary state.
         """
-        parallel = DistributedDataParallel(_Loss(decoder))
+        parallel = DistributedDataParallel(network)
         if self._rank_of_factors:
             state = PowerSGDState(None, self._rank_of_factors, start_powerSGD_iter=DENSE_STEPS)
             parallel.register_comm_hook(state, self._by_power_iteration)
@@ -82,12 +82,3 @@ class ProcessGroup:
         reduced = powerSGD_hook(state, bucket)
         self.bytes_sent += (state.total_numel_after_compression - before) * bucket.buffer().element_size()
         return reduced
-
-
-class _Loss(nn.Module):
-    def __init__(self, decoder: Decoder) -> None:
-        super().__init__()
-        self.decoder = decoder
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        return self.decoder.loss(tokens)

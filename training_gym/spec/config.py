@@ -4,10 +4,14 @@ A specification is untrusted, so every field has a type and bounds, and unknown 
 device: no valid specification can exhaust the machine that validates, stores or replays it.
 """
 
+import functools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Literal
 
+from training_gym.spec.adapters import AdapterConfig, adapter_tensors, read_adapter
+from training_gym.spec.architectures import ModelConfig, Tensor, read_model
 from training_gym.spec.errors import SpecError
 from training_gym.spec.setting_fields import choice_field, cid, number_field, read_settings, section
 from zoo_protocol.hashing import canonical_json, keccak, to_hex
@@ -15,6 +19,8 @@ from zoo_protocol.hashing import canonical_json, keccak, to_hex
 CHUNK = 4096
 """Elements per compression chunk, of which ``top_k`` are sent. An index fits in 12 bits."""
 MAX_PARAMETERS = 500_000_000
+"""Trained parameters. A frozen base model may have ``MAX_BASE_PARAMETERS``."""
+MAX_BASE_PARAMETERS = 20_000_000_000
 MAX_TOKENS_PER_STEP = 1 << 20
 MAX_SEGMENTS = 64
 LARGE_MODEL = 100_000_000
@@ -28,24 +34,6 @@ proportionally less (Yang et al., 2022, Tensor Programs V; decision 16).
 
 
 @dataclass(frozen=True, slots=True)
-class ModelConfig:
-    """GPT-like decoder over bytes; ``hidden_size / num_heads`` must be an even integer."""
-
-    architecture: str = choice_field("gpt", "gpt")
-    vocab_size: int = choice_field(256, 256)
-    hidden_size: int = number_field(64, 8, 2048)
-    num_layers: int = number_field(2, 1, 48)
-    num_heads: int = number_field(4, 1, 64)
-    sequence_length: int = number_field(64, 8, 2048)
-
-    def num_parameters(self) -> int:
-        """Return the number of trainable parameters."""
-        width = self.hidden_size
-        per_layer = 12 * width * width + 2 * width  # q, k, v, output; up and down of 4x; two norms
-        return 2 * self.vocab_size * width + self.num_layers * per_layer + width
-
-
-@dataclass(frozen=True, slots=True)
 class TrainingConfig:
     """Settings of units and of aggregation; decision 16 has the reasons of the defaults.
 
@@ -54,6 +42,7 @@ class TrainingConfig:
         inner_steps: optimiser steps of one unit.
         segment_steps: steps between two committed states; divides ``inner_steps``. A verifier replays one segment.
         batch_size: sequences per inner step.
+        micro_batch_size: sequences in memory at once; 0 takes the whole batch.
         optimizer: optimiser of the inner steps. ``muon`` trains hidden matrices with Muon and the rest with AdamW.
         learning_rate: peak rate of AdamW; its default with ``adamw`` falls with the width (``settings_by_size``).
         muon_learning_rate: peak rate of Muon; used by ``muon`` only.
@@ -81,6 +70,7 @@ class TrainingConfig:
     inner_steps: int = number_field(20, 1, 10_000)
     segment_steps: int = number_field(2, 1, 10_000)
     batch_size: int = number_field(16, 1, 4096)
+    micro_batch_size: int = number_field(0, 0, 4096)
     optimizer: str = choice_field("muon", "adamw", "muon")
     learning_rate: float = number_field(ADAMW_RATE, 1e-7, 1.0)
     muon_learning_rate: float = number_field(0.04, 1e-7, 1.0)
@@ -143,6 +133,12 @@ A method changes only settings: trace, payload and checkpoint have one format. `
 inner optimiser open. ``slow_links`` suits large models between homes (``docs/planning.md``). Measurements chose the
 defaults (decision 16).
 """
+Start = Literal["random", "base", "adapter"]
+"""What a job trains: fresh parameters, those of a base model, or an adapter on it."""
+_STARTS: dict[Start, dict[str, Any]] = {
+    "base": {"optimizer": "adamw", "learning_rate": 2e-5, "weight_decay": 0.01},
+    "adapter": {"optimizer": "adamw", "learning_rate": 2e-4, "weight_decay": 0.0},
+}
 _OF_ROUNDS = ("inner_steps", "segment_steps")
 _OF_AGGREGATION = ("top_k", "value_bits", "down_top_k", "down_value_bits", "outer_learning_rate", "outer_momentum")
 _WITHOUT_EFFECT: tuple[tuple[str, Any, tuple[str, ...], str], ...] = (
@@ -160,17 +156,21 @@ class TrainingSpec:
 
     Attributes:
         dataset: CID of a dataset manifest (``data/dataset.py``).
-        start_model: CID of the initial parameters (a checkpoint's model); None starts from random ones.
+        start_model: CID of the initial parameters (a checkpoint's model); None starts from the base or random ones.
+        base: CID of the manifest of a base model's files (``model/folder.py``); its configuration is ``model``.
+        adapter: settings of the adapter that is trained on the frozen base; None trains all parameters.
     """
 
     model: ModelConfig
     dataset: str
     training: TrainingConfig
     start_model: str | None = None
+    base: str | None = None
+    adapter: AdapterConfig | None = None
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> "TrainingSpec":
-        """Parse ``document``: ``model_config``, ``data_config``, ``training_config``.
+        """Parse ``document``: ``model_config``, ``adapter_config``, ``data_config``, ``training_config``.
 
         A missing setting takes its default; the dataset has none. ``training_config.method`` selects a set of defaults
         (``METHODS``) and is not stored: the specification holds the settings. Without a method the model's size
@@ -179,29 +179,35 @@ class TrainingSpec:
         Raises:
             SpecError: unknown or missing key, wrong type, value out of range, or inconsistent settings.
         """
-        document = section(document, "spec", ["model_config", "data_config", "training_config"])
+        document = section(document, "spec", ["model_config", "adapter_config", "data_config", "training_config"])
         data = section(document.get("data_config"), "data_config", ["dataset", "start_model"])
-        model = read_settings(ModelConfig, document.get("model_config", {}), "model_config")
-        training = _completed(document.get("training_config", {}), model)
+        named = document.get("model_config", {})
+        base = named.get("base") if isinstance(named, Mapping) else None
+        model = read_model({key: named[key] for key in named if key != "base"} if base is not None else named)
+        adapter = document.get("adapter_config")
+        kind = None if adapter is None else read_adapter(adapter, model)
+        start: Start = "adapter" if kind else "random" if base is None else "base"
+        training = _completed(document.get("training_config", {}), model, start)
         spec = cls(
             model=model,
             dataset=cid(data.get("dataset"), "data_config.dataset", "a dataset manifest"),
             training=read_settings(TrainingConfig, training, "training_config"),
-            start_model=None
-            if data.get("start_model") is None
-            else cid(data["start_model"], "data_config.start_model", "a checkpoint's model"),
+            start_model=_optional_cid(data.get("start_model"), "data_config.start_model", "a checkpoint's model"),
+            base=_optional_cid(base, "model_config.base", "a base model's manifest"),
+            adapter=kind,
         )
         _check_together(spec)
         return spec
 
     def to_dict(self) -> dict[str, Any]:
         """Return the canonical document with every setting (inverse: ``from_dict``)."""
-        start = {} if self.start_model is None else {"start_model": self.start_model}
-        return {
-            "model_config": _settings(self.model),
-            "data_config": {"dataset": self.dataset, **start},
-            "training_config": _settings(self.training),
+        document = {
+            "model_config": self.model.to_dict() | ({} if self.base is None else {"base": self.base}),
+            "data_config": {"dataset": self.dataset}
+            | ({} if self.start_model is None else {"start_model": self.start_model}),
+            "training_config": {name: getattr(self.training, name) for name in TrainingConfig.__slots__},
         }
+        return document if self.adapter is None else document | {"adapter_config": self.adapter.to_dict()}
 
     def to_json(self) -> bytes:
         """Return the canonical JSON of :meth:`to_dict`."""
@@ -216,37 +222,57 @@ class TrainingSpec:
         """Segments of one unit; its trace has one leaf more."""
         return self.training.inner_steps // self.training.segment_steps
 
+    def trained_tensors(self) -> tuple[Tensor, ...]:
+        """Return the tensors that the job trains, sorted by name; a frozen base has none."""
+        return _trained_tensors(self.model, self.adapter)
+
     def num_parameters(self) -> int:
-        """Return the number of trainable parameters of the model."""
-        return self.model.num_parameters()
+        """Return the number of trained parameters."""
+        return sum(math.prod(tensor.shape) for tensor in self.trained_tensors())
 
     def flops_per_unit(self) -> int:
         """Return the floating-point operations of one unit's matrix products.
 
-        Two per weight and token forward, twice that backward. Attention counts full (unmasked) score matrices, as
-        computed. Muon adds five iterations of three products per step and square or wide matrix.
+        Two per weight and token forward, and four backward, of which a frozen weight needs two. Attention counts full
+        (unmasked) score matrices. Muon adds five iterations of three products per step and hidden matrix.
         """
-        model, width = self.model, self.model.hidden_size
-        weights = model.num_layers * 12 * width * width + model.vocab_size * width
-        attention = model.num_layers * 2 * model.sequence_length * width
-        tokens = self.training.inner_steps * self.training.batch_size * model.sequence_length
+        training, forward = self.training, self.model.flops_per_token()
+        adapter = 0 if self.adapter is None else 2 * self.num_parameters()
+        backward = 2 * (forward + adapter) - (2 * self._frozen_weights() if self.adapter else 0)
+        tokens = training.inner_steps * training.batch_size * self.model.sequence_length
         muon = 0
-        if self.training.optimizer == "muon":
-            squares, wide = 4, 2  # q, k, v and output; up and down, four times as wide
-            products = squares * 3 * width**3 + wide * (2 * 4 + 1) * width**3
-            muon = self.training.inner_steps * model.num_layers * 5 * 2 * products
-        return 3 * 2 * (weights + attention) * tokens + muon
+        if training.optimizer == "muon":
+            sides = [sorted(one.shape) for one in self.trained_tensors() if one.role == "matrix"]
+            muon = training.inner_steps * 5 * 2 * sum((2 * long + short) * short**2 for short, long in sides)
+        return (forward + adapter + backward) * tokens + muon
+
+    def _frozen_weights(self) -> int:
+        """Return the weights of a frozen base's matrix products."""
+        width = self.model.vocab_size * self.model.hidden_size if self.model.tie_word_embeddings else 0
+        return width + sum(math.prod(one.shape) for one in self.model.tensors() if one.role in ("matrix", "head"))
 
 
-def settings_by_size(model: ModelConfig, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return by name the settings that ``model``'s size decides and that are not ``given``.
+@functools.lru_cache(maxsize=64)
+def _trained_tensors(model: ModelConfig, adapter: AdapterConfig | None) -> tuple[Tensor, ...]:
+    return tuple(model.tensors() if adapter is None else sorted(adapter_tensors(model, adapter)))
+
+
+def _optional_cid(value: object, path: str, what: str) -> str | None:
+    return None if value is None else cid(value, path, what)
+
+
+def settings_by_size(model: ModelConfig, given: Mapping[str, Any], start: Start = "random") -> dict[str, Any]:
+    """Return by name the settings that ``model``'s size and ``start`` decide and that are not ``given``.
 
     A large model takes the settings of ``slow_links``. It does not if a method is named, gradients are averaged at
     every step, or error feedback is off, which would lose the unsent entries. The lengths of rounds and segments are
     decided together or not at all, so that settings that fit the plain defaults fit these. If AdamW trains all of a
-    wide model, its rate is below the default (decision 16).
+    wide model, its rate is below the default (decision 16). A base model keeps what it knows only at low rates.
     """
-    return _slow_links(model, given) | _adamw_rate(model, METHODS[given.get("method", "default")] | {**given})
+    found = _STARTS[start] if start != "random" and "optimizer" not in given else {}
+    named = METHODS[given.get("method", "default")] | {**given}
+    rate = _adamw_rate(model, named) if start == "random" else {}
+    return {name: value for name, value in (found | rate).items() if name not in given} | _slow_links(model, given)
 
 
 def _adamw_rate(model: ModelConfig, named: Mapping[str, Any]) -> dict[str, Any]:
@@ -264,7 +290,7 @@ def _slow_links(model: ModelConfig, given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in METHODS["slow_links"].items() if name not in excluded | given.keys()}
 
 
-def _completed(document: object, model: ModelConfig) -> object:
+def _completed(document: object, model: ModelConfig, start: Start) -> object:
     """Return the training section with ``method`` or the size replaced by its settings."""
     if not isinstance(document, Mapping):
         return document
@@ -275,7 +301,7 @@ def _completed(document: object, model: ModelConfig) -> object:
     given = {key: value for key, value in document.items() if key != "method"}
     named = METHODS[method] | given
     _check_effects(given, named)
-    return _shortest_warmup(named) | settings_by_size(model, document) | named
+    return _shortest_warmup(named) | settings_by_size(model, document, start) | named
 
 
 def _check_effects(given: Mapping[str, Any], named: Mapping[str, Any]) -> None:
@@ -301,10 +327,6 @@ def _shortest_warmup(named: Mapping[str, Any]) -> dict[str, int]:
     return {"warmup_steps": max(0, min(TrainingConfig().warmup_steps, rounds * steps))}
 
 
-def _settings(config: ModelConfig | TrainingConfig) -> dict[str, Any]:
-    return {name: getattr(config, name) for name in config.__slots__}
-
-
 def _min_segment(inner_steps: int) -> int:
     """Return the least steps that divide a unit into at most ``MAX_SEGMENTS`` segments."""
     least = -(-inner_steps // MAX_SEGMENTS)
@@ -317,9 +339,14 @@ def _check_together(spec: TrainingSpec) -> None:
     divisor = f"choose a divisor of {training.inner_steps}, {_min_segment(training.inner_steps)} at least"
     rules = (
         (
-            model.hidden_size % (2 * model.num_heads) == 0,
-            ("not_divisible", "model_config.num_heads"),
-            f"hidden_size {model.hidden_size} must be a multiple of 2 * num_heads = {2 * model.num_heads}",
+            spec.adapter is None or spec.base is not None,
+            ("missing_key", "model_config.base"),
+            "is missing; an adapter needs the CID of a base model's manifest",
+        ),
+        (
+            spec.adapter is None or training.optimizer == "adamw",
+            ("unsupported_value", "training_config.optimizer"),
+            "must be 'adamw' for an adapter",
         ),
         (
             training.inner_steps % training.segment_steps == 0,
@@ -339,7 +366,7 @@ def _check_together(spec: TrainingSpec) -> None:
         (
             spec.num_parameters() <= MAX_PARAMETERS,
             ("out_of_range", "model_config.hidden_size"),
-            f"makes {spec.num_parameters()} parameters, beyond {MAX_PARAMETERS}; lower hidden_size or num_layers",
+            f"makes {spec.num_parameters()} parameters, beyond {MAX_PARAMETERS}; lower hidden_size or layers",
         ),
         (
             tokens <= MAX_TOKENS_PER_STEP,

@@ -3,7 +3,7 @@
 import difflib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import Field, field, fields
+from dataclasses import Field, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from training_gym.spec.errors import SpecError
@@ -48,10 +48,12 @@ def read_settings(config: type[_Settings], document: object, name: str) -> _Sett
 
 def _value(setting: Field[Any], value: object, path: str) -> Any:
     expected = cast(type, setting.type)
+    if is_dataclass(expected):
+        return read_settings(expected, value, path)
     if expected is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value) if abs(value) < 1 << 1000 else math.inf  # larger integers overflow a float
     if type(value) is not expected:
-        names = {int: "a whole number", float: "a number", str: "a string"}
+        names = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
         raise SpecError("wrong_type", path, f"must be {names[expected]}, got {value!r:.80}")
     choices = setting.metadata.get("choices")
     if choices is not None:

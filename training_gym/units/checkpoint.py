@@ -92,7 +92,7 @@ def write_checkpoint(manifest: CheckpointManifest, files: Iterable[bytes], direc
 
 def initial_checkpoint(spec: TrainingSpec) -> bytes:
     """Return round 0's model file, a pure function of the specification."""
-    return save_state(initial_parameters(spec.model, spec.training.seed))
+    return save_state(initial_parameters(spec))
 
 
 def save_state(parameters: Arrays) -> bytes:
@@ -107,4 +107,4 @@ def state_pieces(parameters: Arrays) -> list[bytes | memoryview]:
 
 def load_state(spec: TrainingSpec, data: bytes) -> Arrays:
     """Return a model file's parameters. Raises StateError: malformed, other specification."""
-    return load_arrays(data, parameter_shapes(spec.model), "checkpoint")
+    return load_arrays(data, parameter_shapes(spec), "checkpoint")

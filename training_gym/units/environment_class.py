@@ -10,7 +10,8 @@ import torch
 
 from training_gym.model.layout import initial_parameters
 from training_gym.runtime.profile import ExecutionProfile
-from training_gym.spec.config import ModelConfig, TrainingConfig, TrainingSpec
+from training_gym.spec.architectures import ModelConfig
+from training_gym.spec.config import TrainingConfig, TrainingSpec
 from training_gym.units.replica_state import fresh_slot_state
 from training_gym.units.trace import Unit
 from training_gym.units.unit import run_unit
@@ -50,7 +51,7 @@ def probe(profile: ExecutionProfile) -> bytes:
         job_id=_NO_HASH,
         round=0,
         slot=0,
-        checkpoint=initial_parameters(spec.model, spec.training.seed),
+        checkpoint=initial_parameters(spec),
         train=np.frombuffer(hashlib.shake_256(b"zoo-probe-1").digest(1 << 14), np.uint8),
         slot_state=fresh_slot_state(spec),
         environment=_NO_HASH,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from training_gym.model.layout import Arrays, moment_names, parameter_shapes
+from training_gym.model.layout import Arrays, moment_names
 from training_gym.model.tensors import (
     TensorDigest,
     Vector,
@@ -143,7 +143,7 @@ def slot_state_bytes(spec: TrainingSpec) -> int:
 
 def _moment_shapes(spec: TrainingSpec) -> dict[str, tuple[int, ...]]:
     return {
-        f"{moment}.{name}": shape
-        for name, shape in parameter_shapes(spec.model).items()
-        for moment in moment_names(spec.training, name, len(shape))
+        f"{moment}.{tensor.name}": tensor.shape
+        for tensor in spec.trained_tensors()
+        for moment in moment_names(spec.training, tensor)
     }

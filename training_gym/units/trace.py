@@ -8,12 +8,13 @@ Before the end the payload is empty. The replica state holds the state's moments
 input before the end, its output there. Digests alone therefore suffice to check both ends of a trace.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from training_gym.data.dataset import Tokens
-from training_gym.model.layout import Arrays, moment_names, parameter_shapes
+from training_gym.model.layout import Arrays, moment_names
 from training_gym.model.tensors import TensorDigest, file_bytes, load_arrays, stream_arrays, tensor_digest
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import ResultMismatch
@@ -57,6 +58,7 @@ class Unit:
         slot_state: state after this replica's earlier units.
         environment: environment class, 0x hex of 32 bytes.
         device: ``"cpu"`` or ``"cuda"``.
+        base: tensors of the frozen base model, of an adapter's unit.
     """
 
     spec: TrainingSpec
@@ -68,6 +70,7 @@ class Unit:
     slot_state: ReplicaState
     environment: str
     device: str = "cpu"
+    base: Mapping[str, Any] | None = None
 
     @property
     def place(self) -> LeafContext:
@@ -141,9 +144,9 @@ def load_boundary_state(spec: TrainingSpec, data: bytes) -> Arrays:
 def boundary_shapes(spec: TrainingSpec) -> dict[str, tuple[int, ...]]:
     """Return the tensors of a boundary state file."""
     return {
-        f"{part}.{name}": shape
-        for name, shape in parameter_shapes(spec.model).items()
-        for part in ("parameters", *moment_names(spec.training, name, len(shape)))
+        f"{part}.{tensor.name}": tensor.shape
+        for tensor in spec.trained_tensors()
+        for part in ("parameters", *moment_names(spec.training, tensor))
     }
 
 

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from training_gym.compress.payload_format import encode_step, uplink
 from training_gym.data.dataset import training_batch
-from training_gym.model.decoder import Decoder, build_decoder
-from training_gym.model.layout import Arrays, moment_names, parameter_shapes
+from training_gym.model.layout import Arrays, moment_names
+from training_gym.model.network import Network
 from training_gym.model.tensors import Vector, flatten, tensor_digest, write_arrays
 from training_gym.optimise.inner import optimizer_step
 from training_gym.runtime.determinism import seed_step
@@ -58,8 +58,8 @@ class Group(Protocol):
 
     slots: Sequence[int]
 
-    def attach(self, decoder: Decoder) -> Callable[[Tensor], Tensor]:
-        """Return ``decoder.loss``; its backward pass leaves the group's mean gradients."""
+    def attach(self, network: Network) -> Callable[[Tensor], Tensor]:
+        """Return the loss of tokens; its backward pass leaves the group's mean gradients."""
 
 
 def run_unit(
@@ -193,37 +193,49 @@ def train_steps(
     unit: Unit, state: Arrays, steps: range, on_step: OnStep, group: Group | None = None
 ) -> tuple[Arrays, float]:
     """Return the state after the inner ``steps``, and mean loss. Raises TrainingDiverged."""
-    training = unit.spec.training
-    names = list(parameter_shapes(unit.spec.model))
-    decoder = build_decoder(unit.spec.model, {name: state[f"parameters.{name}"] for name in names}, unit.device)
-    parameters = dict(decoder.named_parameters())
-    kept = {name: moment_names(training, name, parameter.ndim) for name, parameter in parameters.items()}
+    spec, training = unit.spec, unit.spec.training
+    network = network_of(unit, parameters_of(state))
+    parameters = network.trained()
+    kept = {tensor.name: moment_names(training, tensor) for tensor in spec.trained_tensors()}
     moments = {
-        name: tuple(torch.tensor(state[f"{moment}.{name}"], device=unit.device) for moment in kept[name])
-        for name in names
+        name: tuple(torch.tensor(state[f"{moment}.{name}"], device=unit.device) for moment in names)
+        for name, names in kept.items()
     }
     slots = [unit.slot] if group is None else group.slots
-    loss_of = decoder.loss if group is None else group.attach(decoder)
+    loss_of = network if group is None else group.attach(network)
     losses = []
     for step in steps:
         seed_step(training.seed, unit.round, unit.slot, step)
-        batch = np.concatenate([training_batch(unit.spec, unit.train, unit.round, slot, step) for slot in slots])
-        loss = loss_of(torch.from_numpy(batch).to(unit.device, torch.int64))
-        decoder.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(decoder.parameters(), training.gradient_clip)
-        seen = min(unit.slot_state.steps + step, MAX_STEPS)
-        optimizer_step(training, parameters, moments, seen, rate_share(training, unit.round, step, seen))
-        losses.append(loss.item())
+        batch = np.concatenate([training_batch(spec, unit.train, unit.round, slot, step) for slot in slots])
+        network.zero_grad()
+        losses.append(_backward(loss_of, torch.from_numpy(batch.astype(np.int64)).to(unit.device), training))
         if not math.isfinite(losses[-1]):
             raise TrainingDiverged("diverged", "training_config.learning_rate", f"loss is not finite at step {step}")
+        torch.nn.utils.clip_grad_norm_(parameters.values(), training.gradient_clip)
+        seen = min(unit.slot_state.steps + step, MAX_STEPS)
+        optimizer_step(spec, parameters, moments, seen, rate_share(training, unit.round, step, seen))
         on_step(step, losses[-1])
     after: Arrays = {}
-    for name in names:
+    for name, names in kept.items():
         after[f"parameters.{name}"] = parameters[name].detach().cpu().numpy()
-        for moment, tensor in zip(kept[name], moments[name], strict=True):
+        for moment, tensor in zip(names, moments[name], strict=True):
             after[f"{moment}.{name}"] = tensor.cpu().numpy()
     return after, sum(losses) / max(len(losses), 1)
+
+
+def network_of(unit: Unit, parameters: Arrays) -> Network:
+    """Return the unit's network with these parameters, on its device."""
+    return Network(unit.spec, parameters, unit.device, unit.base)
+
+
+def _backward(loss_of: Callable[[Tensor], Tensor], batch: Tensor, training: TrainingConfig) -> float:
+    """Add the gradients of a batch's mean loss, one micro-batch in memory, and return the loss."""
+    total = 0.0
+    for part in batch.split(training.micro_batch_size or len(batch)):
+        loss = loss_of(part) * (len(part) / len(batch))
+        loss.backward()  # type: ignore[no-untyped-call]
+        total += loss.item()
+    return total
 
 
 def rate_share(training: TrainingConfig, round_: int, step: int, seen: int) -> float:

@@ -14,7 +14,7 @@ import torch
 from training_gym.data.dataset import window_start
 from training_gym.model.layout import Arrays, parameter_shapes
 from training_gym.model.tensors import Vector, flatten, unflatten
-from training_gym.spec.config import ModelConfig
+from training_gym.spec.config import TrainingSpec
 from training_gym.units.trace import Unit
 from training_gym.units.unit import OnStep, Train, train_steps
 
@@ -60,14 +60,14 @@ def dishonest_training(attack: Attack, segments: Collection[int], earlier: Vecto
             case Attack.STALE:
                 assert earlier is not None
                 share = np.float32(len(steps) / unit.spec.training.inner_steps)
-                return _moved(unit.spec.model, state, earlier * share), 0.0
+                return _moved(unit.spec, state, earlier * share), 0.0
 
     return train
 
 
 def parameter_change(unit: Unit, end_state: Arrays) -> Vector:
     """Return a unit's change of the parameters [num_parameters], for a stale payload."""
-    ended = {name: end_state[f"parameters.{name}"] for name in parameter_shapes(unit.spec.model)}
+    ended = {name: end_state[f"parameters.{name}"] for name in parameter_shapes(unit.spec)}
     return flatten(ended) - flatten(unit.checkpoint)
 
 
@@ -78,6 +78,6 @@ def _edited(unit: Unit, step: int) -> Unit:
     return replace(unit, train=tokens)
 
 
-def _moved(model: ModelConfig, state: Arrays, by: Vector) -> Arrays:
-    moved = {f"parameters.{name}": state[f"parameters.{name}"] + part for name, part in unflatten(model, by).items()}
+def _moved(spec: TrainingSpec, state: Arrays, by: Vector) -> Arrays:
+    moved = {f"parameters.{name}": state[f"parameters.{name}"] + part for name, part in unflatten(spec, by).items()}
     return state | moved

@@ -112,7 +112,7 @@ def _gain(before: float, after: float) -> float:
 
 
 def _moved(spec: TrainingSpec, parameters: Arrays, vector: Vector) -> Arrays:
-    return {name: parameters[name] - part for name, part in unflatten(spec.model, vector).items()}
+    return {name: parameters[name] - part for name, part in unflatten(spec, vector).items()}
 
 
 def _cosine(left: Vector, right: Vector) -> float:
@@ -136,7 +136,7 @@ def _overlaps(slot: int, payloads: Mapping[int, Payload]) -> tuple[float, float]
 
 def _matrices(spec: TrainingSpec, vector: Vector) -> list[Vector]:
     least = 0.1 * float(vector @ vector)
-    matrices = [part for part in unflatten(spec.model, vector).values() if part.ndim == 2]
+    matrices = [part for part in unflatten(spec, vector).values() if part.ndim == 2]
     return [matrix for matrix in matrices if least and float(np.vdot(matrix, matrix)) >= least]
 
 

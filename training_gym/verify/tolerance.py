@@ -67,5 +67,5 @@ def claimed_end(unit: Unit, slot_state: ReplicaState, payload: bytes) -> Arrays:
     if _share(apart, length) > MAX_PAYLOAD_DISTANCE:
         raise ResultMismatch("payload_mismatch", "payload", "differs from the compressed result of the unit")
     pseudo_gradient = wanted - decay * unit.slot_state.error_feedback
-    end = unflatten(spec.model, flatten(unit.checkpoint) - pseudo_gradient)
+    end = unflatten(spec, flatten(unit.checkpoint) - pseudo_gradient)
     return {f"parameters.{name}": array for name, array in end.items()}

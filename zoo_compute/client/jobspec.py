@@ -56,7 +56,7 @@ class JobSpec:
         budget_max: wei of ZEN in escrow, an upper bound of the cost.
         max_price: highest price in wei of ZEN per GPU-hour, fee included; None: the tier's reserve price.
         wait: time limit for capacity; afterwards the job expires with a full refund.
-        model: ``hidden_size, num_layers, …``; the market fills in defaults.
+        model: ``hidden_size, num_hidden_layers, …``; the market fills in defaults.
         training: ``rounds, inner_steps, batch_size, learning_rate, …``.
         checkpoint: ``interval`` in rounds and ``redundancy`` in nodes.
         requirements: of each node: ``regions, excluded_regions, environment_classes, min_gpu_memory_gb,

@@ -219,4 +219,4 @@ class Replay:
             content = self._payload.read_bytes()
         else:
             content = self.gateway.fetch(cid, max_bytes=payload_size(self.spec))
-        return unflatten(self.spec.model, decode(self.spec, content).dense())
+        return unflatten(self.spec, decode(self.spec, content).dense())

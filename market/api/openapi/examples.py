@@ -28,7 +28,7 @@ def zen(thousandths: int) -> str:
 
 _SPEC: dict[str, Any] = {
     "data_config": {"dataset": CID},
-    "model_config": {"hidden_size": 64, "num_layers": 2, "num_heads": 4, "sequence_length": 64},
+    "model_config": {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "sequence_length": 64},
     "training_config": {"rounds": 8, "inner_steps": 48, "batch_size": 16, "learning_rate": "0.003"},
 }
 DOMAIN = {"name": "ZooCompute", "version": "1", "chainId": 31337, "verifyingContract": NODE}

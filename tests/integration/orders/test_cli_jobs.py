@@ -45,7 +45,7 @@ def test_quote_shows_size_dependent_settings_and_warnings(
     cli: Cli, app: FastAPI, storage: Storage, tmp_path: Path
 ) -> None:
     app.state.services = app.state.services.with_part(ChainViews, FakeChain())
-    model = {"hidden_size": 1024, "num_layers": 8, "num_heads": 8, "sequence_length": 8}
+    model = {"hidden_size": 1024, "num_hidden_layers": 8, "num_attention_heads": 8, "sequence_length": 8}
     job = tmp_path / "job.json"
     asked = {
         "model_config": model,

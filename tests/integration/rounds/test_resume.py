@@ -50,7 +50,7 @@ configure(CPU)
 SLOTS, JOB, TOO_LATE = 3, "0x" + "11" * 32, (1, 2)  # round and slot of a payload that no round joins
 short = {"rounds": rounds, "inner_steps": 6, "segment_steps": 3, "batch_size": 4, "seed": 3, "warmup_steps": 8}
 spec = TrainingSpec.from_dict({
-    "model_config": {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "sequence_length": 16},
+    "model_config": {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "sequence_length": 16},
     "data_config": {"dataset": "b" * 59},
     "training_config": settings | short,
 })

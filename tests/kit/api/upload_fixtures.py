@@ -20,7 +20,7 @@ from zoo_compute.node.work.uploads import upload_file
 from zoo_protocol.content.unixfs import PIECE_BYTES, cid_of_file
 from zoo_protocol.messages import Domain, Heartbeat, typed_data
 
-MODEL = {"hidden_size": 320, "num_layers": 1, "num_heads": 4, "sequence_length": 8}
+MODEL = {"hidden_size": 320, "num_hidden_layers": 1, "num_attention_heads": 4, "sequence_length": 8}
 """1.4 million parameters: a slot state of three pieces."""
 TRAINING = {"rounds": 4, "inner_steps": 4, "segment_steps": 2, "warmup_steps": 1, "batch_size": 2}
 

@@ -47,7 +47,7 @@ from zoo_protocol.messages import JobOrder, struct_hash
 
 TEXT = b"the quick brown fox jumps over the lazy dog " * 40
 SPEC = {
-    "model_config": {"hidden_size": 8, "num_layers": 1, "num_heads": 1, "sequence_length": 8},
+    "model_config": {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "sequence_length": 8},
     "training_config": {"rounds": 2, "inner_steps": 4, "segment_steps": 2, "warmup_steps": 1, "batch_size": 2},
 }
 

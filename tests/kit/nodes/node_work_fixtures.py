@@ -32,7 +32,7 @@ ACKNOWLEDGER = Wallet("0x" + "44" * 32)
 OMISSIONS = omissions_domain(31337, "0x" + "e6" * 20)
 TEXT = b"".join(b"line %d of a text that a model can learn\n" % n for n in range(500))
 TRAINING = {"rounds": 1, "inner_steps": 4, "segment_steps": 2, "batch_size": 2, "warmup_steps": 1}
-MODEL = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "sequence_length": 16}
+MODEL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "sequence_length": 16}
 
 
 class Killed(BaseException):

@@ -212,7 +212,7 @@ ENVIRONMENT, OTHER_CLASS = "0x" + "e1" * 32, "0x" + "e2" * 32
 DIGESTS = [to_hex(keccak(bytes([boundary]))) for boundary in range(5)]
 SPEC = TrainingSpec.from_dict(
     {
-        "model_config": {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "sequence_length": 16},
+        "model_config": {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "sequence_length": 16},
         "data_config": {"dataset": "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy"},
         "training_config": {"rounds": 1, "inner_steps": 8, "segment_steps": 2, "batch_size": 2, "warmup_steps": 1},
     }

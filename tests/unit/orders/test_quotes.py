@@ -46,7 +46,12 @@ def _request(tier: str, segments: int, max_price: int, inner_steps: int = 64, ro
     steps = {"rounds": rounds, "inner_steps": inner_steps, "segment_steps": inner_steps // segments}
     return JobSpec.model_validate(
         {
-            "model_config": {"hidden_size": 1_536, "num_layers": 17, "num_heads": 12, "sequence_length": 2_048},
+            "model_config": {
+                "hidden_size": 1_536,
+                "num_hidden_layers": 17,
+                "num_attention_heads": 12,
+                "sequence_length": 2_048,
+            },
             "data_config": {"dataset": "b" * 59},
             "training_config": steps | {"batch_size": 512},
             "tier": tier,

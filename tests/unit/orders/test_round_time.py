@@ -8,9 +8,10 @@ from benchmarks.simulator.rounds import simulate
 from benchmarks.simulator.scenario import Market, Nodes, Scenario, Work
 from training_gym.compress.link_adaptation import top_k_levels
 from training_gym.exchange.round_time import CHECK, CLOSE, ENCODE, JOIN, MBIT, Link, round_time
-from training_gym.spec.config import METHODS, ModelConfig, TrainingConfig, TrainingSpec
+from training_gym.spec.architectures import read_model
+from training_gym.spec.config import METHODS, TrainingConfig, TrainingSpec
 
-MODEL = ModelConfig(hidden_size=1024, num_layers=8, num_heads=8)
+MODEL = read_model({"hidden_size": 1024, "num_hidden_layers": 8, "num_attention_heads": 8})
 SIZE = MODEL.num_parameters()
 SLOW = Link(100.0, 20.0, 0.08)
 

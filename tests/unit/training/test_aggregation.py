@@ -8,7 +8,7 @@ from training_gym.model.layout import initial_parameters
 from training_gym.model.tensors import flatten
 
 SPEC = spec_of(top_k=512, value_bits=8, outer_learning_rate=0.5, outer_momentum=0.0, down_top_k=0)
-PARAMETERS = initial_parameters(SPEC.model, 0)
+PARAMETERS = initial_parameters(SPEC)
 
 
 def payload(seed: int, norm: float = 1.0) -> bytes:

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 
 from training_gym.data.dataset import DatasetManifest
-from training_gym.model.decoder import build_decoder
 from training_gym.model.layout import initial_parameters
+from training_gym.model.network import Network
 from training_gym.optimise.inner import optimizer_step
 from training_gym.spec import config
-from training_gym.spec.config import METHODS, ModelConfig, TrainingConfig, TrainingSpec, settings_by_size
+from training_gym.spec.architectures import ARCHITECTURES, read_model
+from training_gym.spec.config import METHODS, TrainingConfig, TrainingSpec, settings_by_size
 from training_gym.spec.errors import GymError, SpecError
 
 DATASET = "Qm" + "a" * 44
@@ -145,15 +146,15 @@ def test_diloco_has_published_rounds() -> None:
         assert training_of({}, settings_)["inner_steps"] == 500
 
 
-LARGE = {"hidden_size": 1024, "num_layers": 8, "num_heads": 8}
+LARGE = {"hidden_size": 1024, "num_hidden_layers": 8, "num_attention_heads": 8}
 """101,204,992 parameters; with one layer less it is none."""
 
 
 def test_large_model_gets_slow_link_settings_when_unset() -> None:
     plain, large = training_of({}, {}), training_of(LARGE, {})
     assert large == plain | METHODS["slow_links"]
-    smaller = LARGE | {"num_layers": 7}
-    assert ModelConfig(**LARGE).num_parameters() >= config.LARGE_MODEL > ModelConfig(**smaller).num_parameters()
+    smaller = LARGE | {"num_hidden_layers": 7}
+    assert read_model(LARGE).num_parameters() >= config.LARGE_MODEL > read_model(smaller).num_parameters()
     assert training_of(smaller, {}) == plain
     assert training_of(LARGE, {"method": "default"}) == plain
     assert training_of(LARGE, {"method": "diloco"}) == training_of({}, {"method": "diloco"})
@@ -163,9 +164,9 @@ def test_large_model_gets_slow_link_settings_when_unset() -> None:
 
 
 def test_round_and_segment_lengths_are_decided_together() -> None:
-    assert settings_by_size(ModelConfig(**LARGE), {}) == METHODS["slow_links"]
+    assert settings_by_size(read_model(LARGE), {}) == METHODS["slow_links"]
     for given_one in ({"inner_steps": 20}, {"segment_steps": 4}):
-        by_size = settings_by_size(ModelConfig(**LARGE), given_one)
+        by_size = settings_by_size(read_model(LARGE), given_one)
         assert by_size.items() <= METHODS["slow_links"].items()
         assert METHODS["slow_links"].keys() - by_size == {"inner_steps", "segment_steps"}
         assert training_of(LARGE, given_one)["top_k"] == 64  # 20 steps are not a multiple of 6, and 30 not of 4
@@ -174,7 +175,7 @@ def test_round_and_segment_lengths_are_decided_together() -> None:
 @pytest.mark.parametrize("training", [{"optimizer": "adamw"}, {"method": "sparseloco"}])
 def test_only_adamw_rate_falls_with_width(training: dict[str, Any]) -> None:
     for width, rate in ((16, 32e-3), (32, 32e-3), (64, 16e-3), (256, 4e-3), (2048, 0.5e-3)):
-        model = {"hidden_size": width, "num_layers": 1, "num_heads": 1}
+        model = {"hidden_size": width, "num_hidden_layers": 1, "num_attention_heads": 1}
         assert training_of(model, training)["learning_rate"] == pytest.approx(rate)
         assert training_of(model, training | {"learning_rate": 0.01})["learning_rate"] == 0.01
         assert training_of(model, {"optimizer": "muon"})["learning_rate"] == 32e-3
@@ -230,7 +231,7 @@ def test_whole_numbers_are_accepted_for_real_settings() -> None:
     assert whole.spec_hash() == spec_of({"learning_rate": 1.0}).spec_hash()
 
 
-TOO_LARGE, LONG_WINDOWS = {"hidden_size": 2048, "num_layers": 48}, {"model_config": {"sequence_length": 2048}}
+TOO_LARGE, LONG_WINDOWS = {"hidden_size": 2048, "num_hidden_layers": 48}, {"model_config": {"sequence_length": 2048}}
 
 
 @pytest.mark.parametrize(
@@ -255,8 +256,8 @@ TOO_LARGE, LONG_WINDOWS = {"hidden_size": 2048, "num_layers": 48}, {"model_confi
         (training(segment_steps=7), "training_config.segment_steps", "not_divisible", "20"),
         (training(inner_steps=960), "training_config.segment_steps", "out_of_range", "480 seg"),
         (training(warmup_steps=161), "training_config.warmup_steps", "out_of_range", "160"),
-        (document(model_config={"num_heads": 5}), "model_config.num_heads", "not_divisible", "10"),
-        (document(model_config={"architecture": "rnn"}), "model_config.architecture", "unsupported_value", "'gpt'"),
+        (document(model_config={"num_attention_heads": 5}), "model_config.num_attention_heads", "not_divisible", "10"),
+        (document(model_config={"architecture": "rnn"}), "model_config.architecture", "unsupported_value", "'gpt2'"),
         (document(model_config=TOO_LARGE), "model_config.hidden_size", "out_of_range", "parameters"),
         (training(batch_size=4096) | LONG_WINDOWS, "training_config.batch_size", "out_of_range", "tokens"),
     ],
@@ -283,17 +284,16 @@ def test_refusal_can_be_printed_and_stored(key: str) -> None:
             assert len(text) < 1500
 
 
-@pytest.mark.parametrize("model", [{}, {"hidden_size": 24, "num_layers": 3, "num_heads": 2, "sequence_length": 20}])
-def test_parameter_and_operation_counts_match_network(model: dict[str, int]) -> None:
+@pytest.mark.parametrize("architecture", list(ARCHITECTURES))
+def test_operation_counts_match_network(architecture: str) -> None:
     settings = {"inner_steps": 3, "segment_steps": 1, "batch_size": 2, "warmup_steps": 0, "optimizer": "adamw"}
-    spec = spec_of(settings, model)
-    decoder = build_decoder(spec.model, initial_parameters(spec.model, 0), "cpu")
-    assert spec.num_parameters() == sum(parameter.numel() for parameter in decoder.parameters())
+    spec = spec_of(settings, {"architecture": architecture})
+    network = Network(spec, initial_parameters(spec), "cpu")
     with FlopCounterMode(display=False) as counter:
-        decoder.loss(torch.zeros(2, spec.model.sequence_length + 1, dtype=torch.int64)).backward()
+        network(torch.zeros(2, spec.model.sequence_length + 1, dtype=torch.int64)).backward()
     assert spec.flops_per_unit() == 3 * counter.get_total_flops()
-    moments = {name: (torch.zeros_like(value),) * 2 for name, value in decoder.named_parameters()}
-    muon = spec_of(settings | {"optimizer": "muon"}, model)
+    moments = {name: (torch.zeros_like(value),) * 2 for name, value in network.trained().items()}
+    muon = spec_of(settings | {"optimizer": "muon"}, {"architecture": architecture})
     with FlopCounterMode(display=False) as counter:
-        optimizer_step(muon.training, dict(decoder.named_parameters()), moments, 0, 1.0)
+        optimizer_step(muon, network.trained(), moments, 0, 1.0)
     assert muon.flops_per_unit() - spec.flops_per_unit() == 3 * counter.get_total_flops()

@@ -15,7 +15,8 @@ from training_gym.optimise.ordered_parallel import DeterministicGroup, tree_sum
 from training_gym.optimise.parallel_steps import ProcessGroup
 from training_gym.runtime.determinism import configure
 from training_gym.runtime.profile import CPU
-from training_gym.spec.config import ModelConfig, TrainingConfig, TrainingSpec
+from training_gym.spec.architectures import read_model
+from training_gym.spec.config import TrainingConfig, TrainingSpec
 from training_gym.spec.errors import SpecError
 from training_gym.units.replica_state import fresh_slot_state
 from training_gym.units.trace import Unit, check_result
@@ -28,7 +29,7 @@ SHARDS = 8
 def spec_of(optimizer: str, batch_size: int) -> TrainingSpec:
     training = TrainingConfig(rounds=1, inner_steps=4, segment_steps=2, learning_rate=1e-2, averaging="steps")
     return TrainingSpec(
-        ModelConfig(hidden_size=32, num_layers=1, num_heads=2, sequence_length=16),
+        read_model({"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "sequence_length": 16}),
         "unused",
         replace(training, optimizer=optimizer, batch_size=batch_size),
     )
@@ -44,7 +45,7 @@ def _train(kind: Any, specs: list[TrainingSpec], directory: Path, processes: int
             workdir = directory / f"{kind.__name__}-{processes}-{rank}-{number}"
             workdir.mkdir()
             zeros = "0x" + "00" * 32
-            start = initial_parameters(spec.model, spec.training.seed)
+            start = initial_parameters(spec)
             unit = Unit(spec, zeros, 0, 0, start, np.frombuffer(TEXT, np.uint8), fresh_slot_state(spec), zeros)
             group = kind(spec, SHARDS)
             result = run_unit(unit, workdir, group=group)

@@ -14,7 +14,8 @@ from training_gym.compress import link_adaptation
 from training_gym.compress.link_adaptation import DIVISORS, choose_top_k, decode_adapted, top_k_levels, with_top_k
 from training_gym.compress.payload_format import encode, payload_size, top_k_of
 from training_gym.model.layout import initial_parameters
-from training_gym.spec.config import CHUNK, METHODS, ModelConfig
+from training_gym.spec.architectures import ModelConfig, read_model
+from training_gym.spec.config import CHUNK, METHODS
 from training_gym.spec.errors import PayloadError
 
 SPEC = spec_of(top_k=512)
@@ -54,7 +55,7 @@ def test_level_has_most_entries_within_byte_share(top_k: int, bits: int) -> None
 @pytest.mark.parametrize("method", ["default", "slow_links", "sparseloco"])
 def test_each_lower_level_of_unit_is_smaller(method: str) -> None:
     learned, _ = pseudo_gradient(0, quick=True)
-    spec = spec_of(ModelConfig(hidden_size=64, num_layers=2), **METHODS[method])
+    spec = spec_of(read_model({"hidden_size": 64, "num_hidden_layers": 2}), **METHODS[method])
     sizes = [len(encode(with_top_k(spec, top_k), learned)) for top_k in top_k_levels(spec)]
     assert top_k_levels(spec)[0] == spec.training.top_k
     assert [sizes[0] / size for size in sizes[1:]] == pytest.approx([2, 4, 8], rel=0.15)
@@ -62,7 +63,7 @@ def test_each_lower_level_of_unit_is_smaller(method: str) -> None:
 
 def test_slow_node_sends_less_within_time_share() -> None:
     """3.3 million parameters in a minute: all entries need 2.2 Mb/s, an eighth 0.27 Mb/s."""
-    spec = spec_of(ModelConfig(hidden_size=256, num_layers=4))
+    spec = spec_of(read_model({"hidden_size": 256, "num_hidden_layers": 4}))
     full = payload_size(spec)
     for megabits, part in ((2.3, 1), (2.0, 2), (1.2, 2), (1.0, 4), (0.6, 4), (0.5, 8), (0.01, 8)):
         chosen = choose_top_k(spec, int(megabits * 125_000), 60.0)
@@ -78,7 +79,7 @@ def test_all_entries_are_sent_without_error_feedback() -> None:
 def test_payloads_of_allowed_levels_aggregate_others_refused() -> None:
     payloads = {place: encode(with_top_k(SPEC, top_k), VECTOR) for place, top_k in enumerate(top_k_levels(SPEC))}
     assert [top_k_of(payload) for payload in payloads.values()] == top_k_levels(SPEC)
-    joined = aggregate(SPEC, initial_parameters(SPEC.model, 0), payloads)
+    joined = aggregate(SPEC, initial_parameters(SPEC), payloads)
     assert all(not verdict.code.startswith("malformed") for verdict in joined.verdicts.values())
     for strange in (511, 1024, 1):
         with pytest.raises(PayloadError):

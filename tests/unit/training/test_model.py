@@ -1,3 +1,5 @@
+"""Networks of each architecture, their layout, optimisers and generation."""
+
 import hashlib
 
 import numpy as np
@@ -5,21 +7,70 @@ import pytest
 import torch
 
 from training_gym.evaluate.loss import MAX_VALUES, WINDOWS_PER_BATCH, mean_loss, windows_per_batch
-from training_gym.model.decoder import Decoder, build_decoder
+from training_gym.model import network as network_module
 from training_gym.model.generate import generate
 from training_gym.model.layout import initial_parameters, moment_names, parameter_shapes
+from training_gym.model.network import Network
 from training_gym.optimise.inner import BETA1, BETA2, EPSILON, optimizer_step, orthogonalised
-from training_gym.spec.config import ModelConfig, TrainingConfig, TrainingSpec
+from training_gym.spec.adapters import read_adapter
+from training_gym.spec.architectures import ARCHITECTURES, ModelConfig, Tensor, read_model
+from training_gym.spec.config import TrainingConfig, TrainingSpec
 from training_gym.units.checkpoint import initial_checkpoint, load_state
 
-MODEL = ModelConfig(hidden_size=16, num_layers=2, num_heads=2, sequence_length=12)
+SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "sequence_length": 12}
+MODEL = read_model(SIZES)
+SPEC = TrainingSpec(MODEL, "unused", TrainingConfig())
+TOKENS = torch.arange(130).reshape(10, 13)
+ARCHITECTURE = pytest.mark.parametrize("architecture", list(ARCHITECTURES))
 
 
-def test_layout_names_model_parameters() -> None:
-    decoder = build_decoder(MODEL, initial_parameters(MODEL, 0), "cpu")
-    shapes = {name: tuple(value.shape) for name, value in decoder.state_dict().items()}
-    assert shapes == parameter_shapes(MODEL)
-    assert list(parameter_shapes(MODEL)) == sorted(shapes)
+def spec_of(architecture: str, adapted: bool = False, **training: object) -> TrainingSpec:
+    grouped = {} if architecture == "gpt2" else {"num_key_value_heads": 1}
+    model = read_model(SIZES | grouped | {"architecture": architecture})
+    adapter = read_adapter({"r": 4}, model) if adapted else None
+    return TrainingSpec(model, "unused", TrainingConfig(**training), base="b" if adapted else None, adapter=adapter)
+
+
+def base_of(architecture: str) -> dict[str, torch.Tensor]:
+    return {name: torch.tensor(array) for name, array in initial_parameters(spec_of(architecture)).items()}
+
+
+@ARCHITECTURE
+@pytest.mark.parametrize("adapted", [False, True])
+def test_layout_names_trained_parameters(architecture: str, adapted: bool) -> None:
+    spec = spec_of(architecture, adapted)
+    network = Network(spec, initial_parameters(spec), "cpu", base_of(architecture))
+    assert {name: tuple(value.shape) for name, value in network.trained().items()} == parameter_shapes(spec)
+    assert list(parameter_shapes(spec)) == sorted(parameter_shapes(spec))
+    assert spec.num_parameters() == sum(value.numel() for value in network.trained().values())
+
+
+@ARCHITECTURE
+def test_fresh_model_predicts_almost_uniformly(architecture: str) -> None:
+    spec = spec_of(architecture)
+    assert Network(spec, initial_parameters(spec), "cpu")(TOKENS).item() == pytest.approx(np.log(256), abs=0.6)
+
+
+@ARCHITECTURE
+def test_fresh_adapter_equals_its_base(architecture: str) -> None:
+    base, adapted = spec_of(architecture), spec_of(architecture, adapted=True)
+    network = Network(adapted, initial_parameters(adapted), "cpu", base_of(architecture))
+    assert torch.equal(network(TOKENS), Network(base, initial_parameters(base), "cpu")(TOKENS))
+
+
+@ARCHITECTURE
+@pytest.mark.parametrize("adapted", [False, True])
+def test_loss_in_parts_has_equal_gradients(architecture: str, adapted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A vocabulary too large for one table of logits changes no more than the order of sums."""
+    spec, found = spec_of(architecture, adapted), []
+    for logits in (1 << 24, 7 * 256):
+        monkeypatch.setattr(network_module, "MAX_LOGITS", logits)
+        network = Network(spec, initial_parameters(spec), "cpu", base_of(architecture))
+        loss = network(TOKENS)
+        loss.backward()
+        found.append([loss, *(value.grad for _, value in sorted(network.trained().items()))])
+    for whole, parts in zip(*found, strict=True):
+        torch.testing.assert_close(whole, parts, rtol=1e-4, atol=1e-6)
 
 
 def test_initial_checkpoint_is_equal_on_every_machine() -> None:
@@ -27,34 +78,39 @@ def test_initial_checkpoint_is_equal_on_every_machine() -> None:
     data = initial_checkpoint(spec)
     assert hashlib.sha256(data).hexdigest() == "9a258ba19281eee0e3c0436a2b28141cb61378eb7727646d01ec61c26a626fa9"
     assert initial_checkpoint(TrainingSpec(MODEL, "unused", TrainingConfig(seed=8))) != data
-    loss = build_decoder(MODEL, load_state(spec, data), "cpu").loss(torch.arange(130).reshape(10, 13))
-    assert loss.item() == pytest.approx(np.log(256), abs=0.1)
+    assert load_state(spec, data).keys() == parameter_shapes(spec).keys()
 
 
-def test_token_prediction_depends_only_on_earlier_tokens() -> None:
-    decoder = build_decoder(MODEL, initial_parameters(MODEL, 0), "cpu")
+@ARCHITECTURE
+def test_token_prediction_depends_only_on_earlier_tokens(architecture: str) -> None:
+    spec = spec_of(architecture)
+    network = Network(spec, initial_parameters(spec), "cpu").eval()
     tokens = torch.arange(12)[None]
     changed = tokens.clone()
     changed[0, 7] = 99
     with torch.no_grad():
-        before, after = decoder(tokens)[0], decoder(changed)[0]
+        before, after = network.hidden(tokens)[0], network.hidden(changed)[0]
     assert torch.equal(before[:7], after[:7])
     assert not torch.allclose(before[7:], after[7:])
 
 
-def test_inner_optimiser_is_adamw() -> None:
+TABLE, GAIN = Tensor("matrix", (4, 3), "matrix", 1.0), Tensor("gain", (3,), "gain", 1.0)
+
+
+def test_inner_optimiser_is_adamw(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
+    spec = TrainingSpec(MODEL, "unused", TrainingConfig(optimizer="adamw", learning_rate=0.02, weight_decay=0.1))
+    monkeypatch.setattr(TrainingSpec, "trained_tensors", lambda _: (TABLE, GAIN))
     ours = {"matrix": torch.randn(4, 3, requires_grad=True), "gain": torch.randn(3, requires_grad=True)}
     theirs = {name: value.detach().clone().requires_grad_() for name, value in ours.items()}
     moments = {name: (torch.zeros_like(value), torch.zeros_like(value)) for name, value in ours.items()}
     groups = [{"params": [theirs["matrix"]], "weight_decay": 0.1}, {"params": [theirs["gain"]], "weight_decay": 0.0}]
     reference = torch.optim.AdamW(groups, lr=0.01, betas=(BETA1, BETA2), eps=EPSILON)
-    training = TrainingConfig(learning_rate=0.02, weight_decay=0.1)
     for step in range(5):
         for name, value in ours.items():
             value.grad = torch.randn_like(value)
             theirs[name].grad = value.grad.clone()
-        optimizer_step(training, ours, moments, step, 0.5)
+        optimizer_step(spec, ours, moments, step, 0.5)
         reference.step()
     for name, value in ours.items():
         torch.testing.assert_close(value, theirs[name], rtol=1e-6, atol=1e-7)
@@ -71,55 +127,61 @@ def test_orthogonalisation_keeps_singular_vectors_and_equalises_values(shape: tu
 
 
 def test_muon_orthogonalises_only_hidden_matrices() -> None:
-    training = TrainingConfig(optimizer="muon", muon_learning_rate=0.1, learning_rate=0.01, weight_decay=0.0)
+    settings = {"optimizer": "muon", "muon_learning_rate": 0.1, "learning_rate": 0.01, "weight_decay": 0.0}
+    spec = TrainingSpec(MODEL, "unused", TrainingConfig(**settings))
     generator = torch.Generator().manual_seed(1)
-    shapes = {"blocks.0.qkv.weight": (12, 4), "blocks.0.mlp_down.weight": (4, 16), "head.weight": (8, 4)}
-    ours = {name: torch.zeros(shape, requires_grad=True) for name, shape in shapes.items()}
-    moments = {name: tuple(torch.zeros(shapes[name]) for _ in moment_names(training, name, 2)) for name in shapes}
-    assert [len(kept) for kept in moments.values()] == [1, 1, 2]
-    buffers = {name: torch.zeros(shapes[name]) for name in shapes}
-    expected = {name: torch.zeros(shapes[name]) for name in shapes}
+    hidden = {one.name: one.shape for one in spec.trained_tensors() if one.role == "matrix"}
+    ours = {name: torch.zeros(shape, requires_grad=True) for name, shape in parameter_shapes(spec).items()}
+    kept = {one.name: moment_names(spec.training, one) for one in spec.trained_tensors()}
+    assert {name for name, names in kept.items() if len(names) == 1} == set(hidden)
+    moments = {name: tuple(torch.zeros_like(ours[name]) for _ in names) for name, names in kept.items()}
+    buffers = {name: torch.zeros(shape) for name, shape in hidden.items()}
+    expected = {name: torch.zeros(shape) for name, shape in hidden.items()}
     for step in range(3):
         for name, value in ours.items():
-            value.grad = torch.randn(shapes[name], generator=generator)
-            buffers[name] = 0.95 * buffers[name] + 0.05 * value.grad
-            direction = 0.05 * value.grad + 0.95 * buffers[name]
-            parts = direction.split(4) if "qkv" in name else [direction]  # query, key and value on their own
-            expected[name] -= 0.1 * torch.cat([orthogonalised(part) for part in parts])
-        optimizer_step(training, ours, moments, step, 1.0)
-    for name in ("blocks.0.qkv.weight", "blocks.0.mlp_down.weight"):
-        torch.testing.assert_close(ours[name].detach(), expected[name], rtol=1e-4, atol=1e-5)
-    assert ours["head.weight"].abs().max() < 0.031  # three AdamW steps of at most 0.01
+            value.grad = torch.randn(value.shape, generator=generator)
+            if name in hidden:
+                buffers[name] = 0.95 * buffers[name] + 0.05 * value.grad
+                direction = 0.05 * value.grad + 0.95 * buffers[name]
+                scale = max(1.0, value.shape[0] / value.shape[1]) ** 0.5
+                expected[name] -= 0.1 * scale * orthogonalised(direction)
+        optimizer_step(spec, ours, moments, step, 1.0)
+    for name, matrix in expected.items():
+        torch.testing.assert_close(ours[name].detach(), matrix, rtol=1e-4, atol=1e-5)
+    assert ours["lm_head.weight"].abs().max() < 0.031  # three AdamW steps of at most 0.01
 
 
-def test_generated_text_follows_from_seed() -> None:
-    parameters = initial_parameters(MODEL, 0)
-    text = generate(MODEL, parameters, b"prompt longer than the model sees", 20, seed=1)
-    assert len(text) == 20
-    assert generate(MODEL, parameters, b"prompt longer than the model sees", 20, seed=1) == text
-    assert generate(MODEL, parameters, b"prompt longer than the model sees", 20, seed=2) != text
+def test_generated_tokens_follow_from_seed() -> None:
+    parameters, prompt = initial_parameters(SPEC), list(b"prompt longer than the model sees")
+    tokens = generate(SPEC, parameters, prompt, 20, seed=1)
+    assert len(tokens) == 20
+    assert generate(SPEC, parameters, prompt, 20, seed=1) == tokens
+    assert generate(SPEC, parameters, prompt, 20, seed=2) != tokens
     with pytest.raises(ValueError, match="prompt"):
-        generate(MODEL, parameters, b"", 20)
+        generate(SPEC, parameters, [], 20)
 
 
 def test_evaluation_batches_windows_by_score_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """32 windows of 64 heads of 2,048 positions would take 34 GB for one layer's scores."""
     assert windows_per_batch(ModelConfig()) == WINDOWS_PER_BATCH
-    for model in (ModelConfig(num_heads=64, sequence_length=2048), ModelConfig(hidden_size=2048, sequence_length=2048)):
-        values = max(model.num_heads * model.sequence_length, 4 * model.hidden_size) * model.sequence_length
+    for model in (
+        read_model({"num_attention_heads": 64, "sequence_length": 2048}),
+        read_model({"hidden_size": 2048, "sequence_length": 2048}),
+    ):
+        values = max(model.num_attention_heads * model.sequence_length, model.intermediate_size) * model.sequence_length
         assert windows_per_batch(model) == max(1, MAX_VALUES // values)
-    model = ModelConfig(hidden_size=8, num_layers=1, num_heads=2, sequence_length=400)
-    spec, seen, true = TrainingSpec(model, "unused", TrainingConfig()), [], Decoder.loss
+    model = read_model({"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "sequence_length": 400})
+    spec, seen, true = TrainingSpec(model, "unused", TrainingConfig()), [], Network.forward
     monkeypatch.setattr("training_gym.evaluate.loss.MAX_VALUES", 3 * 2 * 400**2)
 
-    def loss(decoder: Decoder, tokens: torch.Tensor) -> torch.Tensor:
+    def loss(network: Network, tokens: torch.Tensor) -> torch.Tensor:
         seen.append(len(tokens))
-        return true(decoder, tokens)
+        return true(network, tokens)
 
     windows = np.random.default_rng(0).integers(0, 256, (7, 401)).astype(np.uint8)
-    parameters = initial_parameters(model, 0)
+    parameters = initial_parameters(spec)
     with monkeypatch.context() as patched:
-        patched.setattr(Decoder, "loss", loss)
+        patched.setattr(Network, "forward", loss)
         found = mean_loss(spec, parameters, windows)
     assert seen == [3, 3, 1]
-    assert found == pytest.approx(build_decoder(model, parameters, "cpu").loss(torch.from_numpy(windows).long()).item())
+    assert found == pytest.approx(Network(spec, parameters, "cpu")(torch.from_numpy(windows).long()).item())

@@ -18,12 +18,12 @@ from training_gym.spec.errors import PayloadError, SpecError
 
 SPEC = TrainingSpec.from_dict(
     {
-        "model_config": {"hidden_size": 8, "num_layers": 1, "num_heads": 1, "sequence_length": 8},
+        "model_config": {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "sequence_length": 8},
         "data_config": {"dataset": "x" * 46},
         "training_config": {"round_delay": 1, "outer_learning_rate": 0.9, "outer_momentum": 0.5},
     }
 )
-START = initial_parameters(SPEC.model, 0)
+START = initial_parameters(SPEC)
 LEARNED = np.random.default_rng(1).normal(size=SPEC.num_parameters()).astype(np.float32)
 
 
@@ -56,7 +56,7 @@ def test_non_finite_steps_are_undone() -> None:
 def test_dense_payload_positions_take_no_memory() -> None:
     """Positions would take 8 bytes an entry, twice the model itself."""
     wide = replace(SPEC, model=replace(SPEC.model, hidden_size=256))
-    start = initial_parameters(wide.model, 0)
+    start = initial_parameters(wide)
     payload = encode(wide, np.ones(wide.num_parameters(), np.float32))
     start_parameters(wide, start, payload)
     assert peak_bytes(lambda: start_parameters(wide, start, payload)) < 14 * wide.num_parameters()

@@ -13,7 +13,8 @@ from kit.training import TEXT
 
 from training_gym.model.layout import initial_parameters
 from training_gym.optimise.parallel_steps import ProcessGroup
-from training_gym.spec.config import METHODS, ModelConfig, TrainingConfig, TrainingSpec
+from training_gym.spec.architectures import read_model
+from training_gym.spec.config import METHODS, TrainingConfig, TrainingSpec
 from training_gym.spec.errors import SpecError
 from training_gym.units.checkpoint import CheckpointManifest, load_state, save_state
 from training_gym.units.replica_state import fresh_slot_state, load_slot_state
@@ -22,7 +23,7 @@ from training_gym.units.unit import run_unit
 from zoo_protocol.content.unixfs import cid_of_file
 
 SPEC = TrainingSpec(
-    ModelConfig(hidden_size=32, num_layers=1, num_heads=2, sequence_length=16),
+    read_model({"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "sequence_length": 16}),
     "unused",
     TrainingConfig(
         rounds=1,
@@ -38,7 +39,7 @@ WORKERS = 4
 
 
 def unit_of(spec: TrainingSpec, after: Path | None = None) -> Unit:
-    zeros, start, held = "0x" + "00" * 32, initial_parameters(spec.model, spec.training.seed), fresh_slot_state(spec)
+    zeros, start, held = "0x" + "00" * 32, initial_parameters(spec), fresh_slot_state(spec)
     if after is not None:
         manifest = CheckpointManifest.from_bytes((after / "checkpoint.json").read_bytes())
         start = load_state(spec, (after / manifest.model).read_bytes())
@@ -101,7 +102,7 @@ def test_group_takes_steps_of_one_large_batch(
     assert {answer[2] for answer in alone + pair} == {4 * spec.num_parameters() * spec.training.inner_steps}
     assert np.mean([answer[3] for answer in pair], axis=0) == pytest.approx(alone[0][3], rel=1e-4)
     one, other = end_of(spec, tmp_path, 1, 0), end_of(spec, tmp_path, 2, 1)
-    for name, array in initial_parameters(spec.model, spec.training.seed).items():
+    for name, array in initial_parameters(spec).items():
         moved = np.linalg.norm(one[f"parameters.{name}"] - array)
         apart = np.linalg.norm(one[f"parameters.{name}"] - other[f"parameters.{name}"])
         assert apart < 0.01 * moved, name

@@ -5,23 +5,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors.numpy
+from kit.training import spec_of
 
 from training_gym.model import tensors
 from training_gym.model.layout import initial_parameters
 from training_gym.model.tensors import FlatView, TensorDigest, flatten, save_arrays, tensor_digest, tensor_leaf
 from training_gym.runtime import threads
-from training_gym.spec.config import ModelConfig
+from training_gym.spec.architectures import read_model
 from zoo_protocol import merkle
 from zoo_protocol.hashing import keccak
 
-SMALL = ModelConfig(hidden_size=8, num_layers=2, num_heads=1, sequence_length=8)
+SMALL = read_model({"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 1, "sequence_length": 8})
 STRIDED = np.arange(24, dtype=np.float32).reshape(4, 6)
 
 
 @pytest.mark.parametrize(
     "arrays",
     [
-        initial_parameters(SMALL, 1),
+        initial_parameters(spec_of(SMALL, seed=1)),
         {"error_feedback": np.linspace(-1, 1, 7, dtype=np.float32)},
         {"b": STRIDED.T, "a.10": STRIDED[:, ::2], "a.9": np.float32([[0.5]]), "ä": STRIDED[1], "Z": np.array(2.0)},
         {},

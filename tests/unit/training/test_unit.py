@@ -104,7 +104,7 @@ def test_default_rates_decay_to_zero() -> None:
         {"job_id": "0x" + "12" * 32},
         {"environment": "0x" + "23" * 32},
         {"slot_state": fresh_slot_state(SPEC)},
-        {"checkpoint": initial_parameters(SPEC.model, 4)},
+        {"checkpoint": initial_parameters(spec_of(SPEC.model, seed=4))},
     ],
 )
 def test_trace_is_bound_to_all_unit_inputs(unit: Unit, tmp_path: Path, change: dict[str, Any]) -> None:

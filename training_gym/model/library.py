@@ -1,0 +1,95 @@
+"""``config.json`` of ``transformers`` from our settings, and back. No torch."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from training_gym.spec.architectures import ARCHITECTURES, ModelConfig, read_model
+from training_gym.spec.errors import SpecError
+
+_OFF_AT_ZERO = ("sliding_window", "attn_logit_softcapping", "final_logit_softcapping")
+"""Settings that are null there when we have 0."""
+_FIXED: Mapping[str, Mapping[str, Any]] = {
+    "llama": {"hidden_act": "silu"},
+    "qwen2": {"hidden_act": "silu", "use_sliding_window": False},
+    "qwen3": {"hidden_act": "silu", "use_sliding_window": False},
+    "mistral": {"hidden_act": "silu"},
+    "gemma2": {"hidden_activation": "gelu_pytorch_tanh"},
+    "gpt2": {"activation_function": "gelu_new", "scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False}
+    | {"reorder_and_upcast_attn": False, "add_cross_attention": False},
+}
+"""Settings of a class that have one value here; another one is refused."""
+_DROPOUT = ("attention_dropout", "resid_pdrop", "embd_pdrop", "attn_pdrop")
+"""Training without dropout is what the models' authors do; a replay needs no generator then."""
+_WITHOUT_EFFECT = (
+    *(
+        "_name_or_path",
+        "architectures",
+        "attn_implementation",
+        "bos_token_id",
+        "cache_implementation",
+        "chunk_size_lm_head",
+    ),
+    *("dtype", "eos_token_id", "hidden_act", "id2label", "initializer_range", "label2id", "model_type", "pad_token_id"),
+    *(
+        "pretraining_tp",
+        "task_specific_params",
+        "torch_dtype",
+        "transformers_version",
+        "use_cache",
+        "max_window_layers",
+    ),
+    *("layer_types", "summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type"),
+    *("summary_use_proj", "n_ctx", "gradient_checkpointing", "is_encoder_decoder", "output_attentions", "return_dict"),
+    *("output_hidden_states", "use_bidirectional_attention", "problem_type", "unsloth_version", "_attn_implementation"),
+)
+"""Keys that change neither shapes nor what a training step computes, beyond those above."""
+
+
+def library_config(model: ModelConfig) -> dict[str, Any]:
+    """Return the arguments of the class's configuration in ``transformers``."""
+    found = model.to_dict()
+    del found["architecture"], found["sequence_length"]
+    found |= {name: found[name] or None for name in _OFF_AT_ZERO if name in found}
+    return found | dict(_FIXED[model.architecture]) | dict.fromkeys(_DROPOUT, 0.0) | {"use_cache": False}
+
+
+def config_json(model: ModelConfig) -> dict[str, Any]:
+    """Return ``config.json`` without the tokenizer's ids."""
+    named = library_config(model) | {"model_type": model.architecture, "dtype": "float32", "use_cache": True}
+    return named | {"architectures": [ARCHITECTURES[model.architecture].class_name]}
+
+
+def read_config_json(document: object, sequence_length: int, path: str = "config.json") -> ModelConfig:
+    """Return our settings for a base model's untrusted ``config.json``.
+
+    Raises:
+        SpecError: a class that is not on our list, code of its own, a key that we do not know, or a value out of range.
+    """
+    if not isinstance(document, Mapping):
+        raise SpecError("wrong_type", path, "must be a JSON object")
+    name = document.get("model_type")
+    if not isinstance(name, str) or name not in ARCHITECTURES:
+        listed = ", ".join(ARCHITECTURES)
+        raise SpecError("unsupported_value", f"{path}.model_type", f"is {name!r:.80}; choose a model of {listed}")
+    for key in ("auto_map", "quantization_config"):
+        if document.get(key):
+            raise SpecError("unsupported_value", f"{path}.{key}", "is refused; only the library's own classes run")
+    fixed = _FIXED[name]
+    for key, value in fixed.items():
+        if document.get(key, value) not in (value, None):
+            raise SpecError("unsupported_value", f"{path}.{key}", f"is {document[key]!r:.80}; only {value!r} runs here")
+    given = {
+        key: value
+        for key, value in document.items()
+        if key not in fixed and key not in _WITHOUT_EFFECT and key not in _DROPOUT and value is not None
+    }
+    given |= {name_: 0 for name_ in _OFF_AT_ZERO if name_ in document and document[name_] is None}
+    if name in ("qwen2", "qwen3"):
+        given.pop("sliding_window", None)
+    theta, scaling = given.pop("rope_theta", None), given.pop("rope_scaling", None)
+    if "rope_parameters" not in given and (theta is not None or scaling is not None):
+        scaling = scaling if isinstance(scaling, Mapping) else {}
+        older = {"rope_type": scaling["type"]} if "type" in scaling and "rope_type" not in scaling else {}
+        rest = {key: value for key, value in scaling.items() if key != "type"}
+        given["rope_parameters"] = ({"rope_theta": theta} if theta is not None else {}) | older | rest
+    return read_model(given | {"architecture": name, "sequence_length": sequence_length}, path)
