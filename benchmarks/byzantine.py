@@ -135,7 +135,7 @@ def train(
     """Return the validation loss after all rounds, with the last ``bad`` slots attacking."""
     seed = spec.training.seed
     noise = np.random.default_rng(seed)
-    parameters, state = initial_parameters(spec.model, seed), initial_outer_state(spec)
+    parameters, state = initial_parameters(spec), initial_outer_state(spec)
     states = dict.fromkeys(range(workers), fresh_slot_state(spec))
     first: dict[int, bytes] = {}
     restored: set[int] = set()
@@ -170,7 +170,7 @@ def measure(quick: bool) -> list[Row]:
     diverged: list[int] = []
     for seed in range(1 if quick else 3):
         spec = TrainingSpec(model, "unused", replace(training, seed=seed))
-        start = validation_loss(spec, initial_parameters(model, seed), texts[1])
+        start = validation_loss(spec, initial_parameters(spec), texts[1])
         honest = {name: train(spec, texts, "flip", 0, name) for name in (*PEERS, "ours")}
         lost = 0
         for attack in attacks:

@@ -50,7 +50,7 @@ def _manifest(spec: TrainingSpec, round_: int, model: str) -> bytes:
 
 def _speeds(spec: TrainingSpec, seed: int, store: Mapping[str, str]) -> dict[str, float]:
     """Return the MB/s of each step, and the seconds of a resume, on one checkpoint."""
-    parameters = initial_parameters(spec.model, seed)
+    parameters = initial_parameters(spec)
     data = save_state(parameters)
     megabytes = len(data) / 1e6
     seconds: dict[str, float] = {}
@@ -108,7 +108,7 @@ def _shared(seed: int, quick: bool, **settings: Any) -> float:
     training = TrainingConfig(inner_steps=4 if quick else 16, segment_steps=4, batch_size=8, seed=seed, **settings)
     spec = TrainingSpec(model, _ANY_CID, training)
     train, _ = standard_library(1 << 20)
-    parameters, state = initial_parameters(model, seed), initial_outer_state(spec)
+    parameters, state = initial_parameters(spec), initial_outer_state(spec)
     states = {slot: fresh_slot_state(spec) for slot in range(2)}
     shares, before = [], set[object]()
     for round_ in range(3):

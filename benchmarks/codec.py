@@ -44,7 +44,7 @@ def pseudo_gradient(seed: int, quick: bool) -> tuple[Vector, bytes]:
     training = TrainingConfig(inner_steps=4 if quick else 16, segment_steps=4, batch_size=8, top_k=1, seed=seed)
     spec = TrainingSpec(model, "unused", training)
     train, _ = standard_library(1 << 20)
-    start = initial_parameters(model, seed)
+    start = initial_parameters(spec)
     payload, state = train_unit(spec, 0, seed, start, train, fresh_slot_state(spec))
     return state.error_feedback + decode(spec, payload).dense(), layout_digest(spec)
 

@@ -90,7 +90,7 @@ def _other_text(size: int) -> Tokens:
 def _rounds(
     spec: TrainingSpec, usual: Tokens, other: Tokens
 ) -> Iterator[tuple[TrainingSpec, Arrays, dict[int, bytes]]]:
-    parameters, outer = initial_parameters(MODEL, spec.training.seed), initial_outer_state(spec)
+    parameters, outer = initial_parameters(spec), initial_outer_state(spec)
     states = dict.fromkeys(range(SLOTS), fresh_slot_state(spec))
     on_the_way: dict[int, list[bytes]] = {slot: [] for slot in range(SLOTS)}
     for round_ in range(spec.training.rounds):

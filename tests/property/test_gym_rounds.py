@@ -83,7 +83,7 @@ def test_any_tree_and_order_give_same_checkpoint(leaves: list[list[int]], chance
 def test_threads_sharing_work_give_same_checkpoint(monkeypatch: pytest.MonkeyPatch, top_k: int, bits: int) -> None:
     model = read_model({"hidden_size": 128, "num_hidden_layers": 3, "num_attention_heads": 2, "sequence_length": 8})
     spec = TrainingSpec(model, "unused", replace(SPEC.training, top_k=top_k, value_bits=bits))
-    dice, start = np.random.default_rng(0), initial_parameters(model, 0)
+    dice, start = np.random.default_rng(0), initial_parameters(spec)
     drawn = dice.normal(0, 0.01, (6, spec.num_parameters())).astype(np.float32)
     state = replace(initial_outer_state(spec), aggregate=drawn[5])
     found = []

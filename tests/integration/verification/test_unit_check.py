@@ -215,7 +215,7 @@ def test_unit_forfeited_by_dispute_is_not_challenged_again(world: World) -> None
 
 def test_diverging_training_makes_every_commitment_false(world: World) -> None:
     parameters = initial_parameters(world.spec)
-    broken = save_state(parameters | {"norm.weight": np.full_like(parameters["norm.weight"], 3e38)})
+    broken = save_state(parameters | {"model.norm.weight": np.full_like(parameters["model.norm.weight"], 3e38)})
     manifest = CheckpointManifest(
         JOB, 0, None, world.store.add(broken), None, None, None, {}, 0, world.spec.spec_hash()
     )

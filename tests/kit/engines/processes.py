@@ -16,6 +16,7 @@ ANSWERS = object()
 _PRELOADED = [
     "torch._dynamo",  # imported late by torch's optimisers and data parallelism, for seconds
     "torch.distributed.fsdp",
+    "transformers.models.llama.modeling_llama",
     "training_gym.optimise.ordered_parallel",
     "training_gym.optimise.parallel_steps",
     "training_gym.units.unit",

@@ -100,19 +100,19 @@ def test_foreign_model_file_must_match_specification() -> None:
     good = initial_checkpoint(SPEC)
     arrays = load_state(SPEC, good)
     assert save_arrays(arrays) == good
-    missing = {name: array for name, array in arrays.items() if name != "norm.weight"}
+    missing = {name: array for name, array in arrays.items() if name != "model.norm.weight"}
     wrong = {
         "malformed": good[:-1],
         "too_large": good + bytes(1 << 18),
         "wrong_tensors": save_arrays(missing),
-        "not_finite": save_arrays({**arrays, "norm.weight": arrays["norm.weight"] * float("nan")}),
+        "not_finite": save_arrays({**arrays, "model.norm.weight": arrays["model.norm.weight"] * float("nan")}),
     }
     for code, data in wrong.items():
         with pytest.raises(StateError) as refusal:
             load_state(SPEC, data)
         assert refusal.value.code == code
     with pytest.raises(StateError, match="expected float32"):
-        load_state(SPEC, save_arrays({**arrays, "norm.weight": arrays["norm.weight"][:4]}))
+        load_state(SPEC, save_arrays({**arrays, "model.norm.weight": arrays["model.norm.weight"][:4]}))
 
 
 def test_split_shorter_than_window_is_refused() -> None:

@@ -54,7 +54,7 @@ def test_digest_binds_every_part(tmp_path: Path) -> None:
     state, _ = trained(fresh_slot_state(SPEC), 0, tmp_path)
     feedback = state.error_feedback.copy()
     feedback[5] += 1
-    name = "exp_avg.head.weight"
+    name = "exp_avg.lm_head.weight"
     moments = state.moments | {name: state.moments[name] + 1}
     others = [replace(state, error_feedback=feedback), replace(state, moments=moments), replace(state, steps=3)]
     assert len({each.digest() for each in (state, *others)}) == 4

@@ -178,7 +178,7 @@ def test_training_learns_and_continues_over_rounds(unit: Unit, tmp_path: Path) -
 
 def test_diverged_training_is_reported(unit: Unit, tmp_path: Path) -> None:
     broken = dict(unit.checkpoint)
-    broken["norm.weight"] = np.full_like(broken["norm.weight"], 3e38)
+    broken["model.norm.weight"] = np.full_like(broken["model.norm.weight"], 3e38)
     with pytest.raises(TrainingDiverged) as refusal:
         run_unit(replace(unit, checkpoint=broken), tmp_path)
     assert isinstance(refusal.value, GymError)
@@ -187,8 +187,8 @@ def test_diverged_training_is_reported(unit: Unit, tmp_path: Path) -> None:
 
 def test_training_with_non_finite_end_has_diverged(unit: Unit, tmp_path: Path) -> None:
     """A large head after small embeddings overflows the gradients."""
-    embedding, head = (unit.checkpoint[f"{name}.weight"] for name in ("embedding", "head"))
-    scaled = {"embedding.weight": embedding * np.float32(1e-10), "head.weight": head * np.float32(1e37)}
+    embedding, head = (unit.checkpoint[f"{name}.weight"] for name in ("model.embed_tokens", "lm_head"))
+    scaled = {"model.embed_tokens.weight": embedding * np.float32(1e-10), "lm_head.weight": head * np.float32(1e37)}
     start = unit.checkpoint | scaled
     one_step = replace(unit.spec, training=replace(unit.spec.training, inner_steps=1, segment_steps=1))
     poisoned, losses = replace(unit, checkpoint=start, spec=one_step), list[float]()

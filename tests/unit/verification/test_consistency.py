@@ -73,7 +73,7 @@ def test_lossless_model_is_flagged_when_payload_breaks() -> None:
 def test_any_single_direction_is_detected() -> None:
     vectors = drawn(5)
     vectors[3] = np.zeros_like(vectors[0])
-    head = unflatten(SPEC, vectors[3])["head.weight"]
+    head = unflatten(SPEC, vectors[3])["lm_head.weight"]
     head[:] = np.float32(1e-2) * np.where(np.arange(head.shape[1]) % 2, np.float32(-1), np.float32(1))
     dense = replace(SPEC, training=replace(SPEC.training, top_k=4096))
     found = measure(dense, PARAMETERS, sent(dense, vectors), lambda tried: 1.0)
