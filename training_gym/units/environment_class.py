@@ -3,6 +3,7 @@
 import hashlib
 import platform
 import tempfile
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,7 @@ def environment_class(profile: ExecutionProfile) -> str:
                     "torch": torch.__version__,
                     "torch_build": hashlib.sha256(torch.__config__.show().encode()).hexdigest(),
                     "numpy": np.__version__,
+                    **{name: version(name) for name in ("transformers", "peft")},
                     "device": _device_model(profile.device),
                     "probe": to_hex(probe(profile)),
                 }

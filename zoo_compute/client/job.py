@@ -193,8 +193,8 @@ class Job:
 
         spec = TrainingSpec.from_dict(self.state().spec)
         model = self._source.fetch(self._model_cid(), max_bytes=16 * spec.num_parameters() + (1 << 20))
-        text = generate(spec.model, load_state(spec, model), prompt.encode(), length, temperature, seed)
-        return text.decode(errors="replace")
+        tokens = generate(spec, load_state(spec, model), list(prompt.encode()), length, temperature, seed)
+        return bytes(tokens).decode(errors="replace")
 
     def _model_cid(self) -> str:
         state = self.state()
