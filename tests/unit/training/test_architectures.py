@@ -1,0 +1,58 @@
+"""Units of every architecture, whole models and adapters: train, replay, learn."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from kit.training import spec_of, unit_of
+
+from training_gym.data.dataset import validation_windows
+from training_gym.evaluate.loss import mean_loss
+from training_gym.model.layout import initial_parameters
+from training_gym.spec.adapters import read_adapter
+from training_gym.spec.architectures import ARCHITECTURES, read_model
+from training_gym.spec.config import TrainingSpec
+from training_gym.units.trace import Unit, check_result, parameters_of, state_path
+from training_gym.units.unit import load_boundary_state, replay_segment, run_unit
+
+SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "sequence_length": 16}
+STEPS = {"inner_steps": 12, "segment_steps": 4, "batch_size": 4, "warmup_steps": 0}
+
+
+def unit_for(architecture: str, adapted: bool) -> Unit:
+    grouped = {} if architecture == "gpt2" else {"num_key_value_heads": 1}
+    model = read_model(SIZES | grouped | {"architecture": architecture})
+    whole = spec_of(model, **STEPS, learning_rate=1e-2)
+    if not adapted:
+        return unit_of(whole)
+    spec = TrainingSpec(model, "unused", replace(whole.training, optimizer="adamw"), base="base")
+    base = {name: torch.tensor(array) for name, array in initial_parameters(whole).items()}
+    return unit_of(replace(spec, adapter=read_adapter({"r": 4, "lora_dropout": 0.1}, model)), base=base)
+
+
+@pytest.mark.parametrize("architecture", list(ARCHITECTURES))
+@pytest.mark.parametrize("adapted", [False, True])
+def test_unit_of_architecture_learns_and_replays(architecture: str, adapted: bool, tmp_path: Path) -> None:
+    unit = unit_for(architecture, adapted)
+    losses = list[float]()
+    result = run_unit(unit, tmp_path, lambda step, loss: losses.append(loss))
+    check_result(unit, result)
+    for segment in range(unit.spec.segments):
+        state = None if segment == 0 else state_path(tmp_path, segment).read_bytes()
+        assert replay_segment(unit, segment, result.leaves[segment], state) == result.leaves[segment + 1]
+    assert losses[-1] < losses[0]
+    held = validation_windows(unit.spec, unit.train, 16)
+    state = parameters_of(load_boundary_state(unit.spec, state_path(tmp_path, 2).read_bytes()))
+    assert mean_loss(unit.spec, state, held, base=unit.base) < mean_loss(
+        unit.spec, unit.checkpoint, held, base=unit.base
+    )
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gpt2"])
+def test_micro_batches_change_only_rounding(architecture: str, tmp_path: Path) -> None:
+    unit, losses = unit_for(architecture, False), []
+    for size in (0, 1, 3):
+        training = replace(unit.spec.training, micro_batch_size=size)
+        losses.append(run_unit(replace(unit, spec=replace(unit.spec, training=training)), tmp_path).train_loss)
+    assert losses[1:] == pytest.approx([losses[0]] * 2, rel=1e-3)

@@ -1,0 +1,244 @@
+"""Folders of models as ``save_pretrained`` writes them: manifest, checks and tensors. No torch.
+
+A base model is untrusted. Its manifest lists the files by CID; the configuration is inside, so that a price needs no
+other file. Only safetensors files are read. Each tensor's name, type and shape is compared with what the configuration
+makes, before any value is read. A manifest is the canonical JSON of::
+
+    {"kind": "zoo-model/1", "config": {...},
+     "files": {"model.safetensors": {"cid": ..., "size": bytes, "sha256": "0x..."}, ...}}
+"""
+
+import json
+import math
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training_gym.model.library import config_json, read_config_json
+from training_gym.model.tensors import write_arrays
+from training_gym.spec.architectures import ModelConfig
+from training_gym.spec.errors import ManifestError, StateError
+from training_gym.spec.manifests import read_cid, read_fields, read_hash, read_integer, read_json
+from zoo_protocol.hashing import canonical_json
+
+KIND = "zoo-model/1"
+MAX_FILES = 64
+MAX_FILE_BYTES = 1 << 36
+MAX_HEADER_BYTES = 1 << 24
+_DTYPES = {"F32": 4, "BF16": 2, "F16": 2}
+_OTHER_FILES = (
+    *("tokenizer.json", "tokenizer_config.json", "generation_config.json", "special_tokens_map.json", "README.md"),
+    *(
+        "chat_template.jinja",
+        "added_tokens.json",
+        "vocab.json",
+        "merges.txt",
+        "LICENSE",
+        "model.safetensors.index.json",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file in storage: its CID, size in bytes, and SHA2-256 as 0x hex."""
+
+    cid: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelManifest:
+    """Files of a model, and the content of its ``config.json``."""
+
+    config: dict[str, Any]
+    files: dict[str, StoredFile]
+
+    def to_bytes(self) -> bytes:
+        """Return the canonical manifest file."""
+        files = {name: asdict(file) for name, file in self.files.items()}
+        return canonical_json({"kind": KIND, "config": self.config, "files": files})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "ModelManifest":
+        """Parse an untrusted manifest file. Raises ManifestError, which names the wrong field."""
+        document = read_fields(read_json(data, "model manifest"), "manifest", ["kind", "config", "files"])
+        if document["kind"] != KIND:
+            raise ManifestError("unsupported_value", "manifest.kind", f"must be {KIND!r}")
+        config, files = document["config"], document["files"]
+        if not isinstance(config, dict) or not isinstance(files, dict):
+            raise ManifestError("wrong_type", "manifest.files", "config and files must be objects")
+        if len(files) > MAX_FILES:
+            raise ManifestError("too_large", "manifest.files", f"has {len(files)} files, beyond {MAX_FILES}")
+        return cls(config, {check_file_name(name): _read_file(file, f"files.{name}") for name, file in files.items()})
+
+    def weights(self) -> list[str]:
+        """Return the names of the safetensors files. Raises ManifestError: there is none."""
+        names = sorted(name for name in self.files if name.endswith(".safetensors"))
+        if not names:
+            raise ManifestError("missing_key", "manifest.files", "has no safetensors file; convert the model first")
+        return names
+
+    def model(self, sequence_length: int) -> ModelConfig:
+        """Return our settings for the configuration. Raises SpecError: not supported."""
+        return read_config_json(self.config, sequence_length)
+
+
+def check_file_name(name: str) -> str:
+    """Return the name of a file that a model may have. Raises ManifestError: pickle, code, or unknown."""
+    if name in _OTHER_FILES or (name.endswith(".safetensors") and name.replace("-", "").replace(".", "").isalnum()):
+        return name
+    kinds = "safetensors weights, tokenizer and texts"
+    raise ManifestError("unsupported_value", f"files.{name:.80}", f"is refused; a model has {kinds}, no pickle or code")
+
+
+def _read_file(document: object, path: str) -> StoredFile:
+    fields = read_fields(document, path, ["cid", "size", "sha256"])
+    return StoredFile(
+        cid=read_cid(fields["cid"], f"{path}.cid"),
+        size=read_integer(fields["size"], f"{path}.size", 1, MAX_FILE_BYTES),
+        sha256=read_hash(fields["sha256"], f"{path}.sha256"),
+    )
+
+
+class Stored(NamedTuple):
+    """Place of a tensor's values: type in the file, first byte and end."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    end: int
+
+
+def read_header(read: Callable[[int, int], bytes], size: int, what: str) -> dict[str, Stored]:
+    """Return the tensors of an untrusted safetensors file.
+
+    Args:
+        read: returns the bytes from an offset, of a length.
+        size: bytes of the file.
+        what: name of the file, for errors.
+
+    Raises:
+        StateError: malformed, a type that cannot be trained, or values that overlap or leave gaps.
+    """
+    if size < 8:
+        raise StateError("malformed", what, "is shorter than a safetensors header")
+    (length,) = struct.unpack("<Q", read(0, 8))
+    if length > min(MAX_HEADER_BYTES, size - 8):
+        raise StateError("malformed", what, f"has a header of {length} bytes; it is no safetensors file")
+    try:
+        header = json.loads(read(8, length))
+    except (ValueError, RecursionError) as error:
+        raise StateError("malformed", what, f"has no JSON header ({error!s:.80})") from error
+    if not isinstance(header, dict):
+        raise StateError("malformed", what, "has a header that is no object")
+    header.pop("__metadata__", None)
+    found = {name: _stored(name, entry, 8 + length, what) for name, entry in header.items()}
+    place = 8 + length
+    for name, tensor in sorted(found.items(), key=lambda one: one[1].start):
+        if tensor.start != place or tensor.end - tensor.start != math.prod(tensor.shape) * _DTYPES[tensor.dtype]:
+            raise StateError(
+                "malformed", what, f"{name:.80} overlaps another tensor, leaves a gap, or has another size"
+            )
+        place = tensor.end
+    if place != size:
+        raise StateError("malformed", what, f"has {size} bytes, but its tensors end at {place}")
+    return found
+
+
+def _stored(name: str, entry: object, start: int, what: str) -> Stored:
+    try:
+        dtype, shape, (first, end) = entry["dtype"], entry["shape"], entry["data_offsets"]  # type: ignore[index]
+        numbers = [*shape, first, end]
+    except (KeyError, TypeError, ValueError) as error:
+        raise StateError("malformed", what, f"{name:.80} has no type, shape and place") from error
+    if dtype not in _DTYPES:
+        raise StateError("wrong_tensors", what, f"{name:.80} is {dtype!r:.40}; expected one of {', '.join(_DTYPES)}")
+    if any(type(number) is not int or number < 0 for number in numbers):
+        raise StateError("malformed", what, f"{name:.80} has a size or place that is no whole number")
+    return Stored(dtype, tuple(shape), start + first, start + end)
+
+
+def our_name(architecture: str, name: str) -> str | None:
+    """Return the name of a base file's tensor in our tables; None for a constant that is no parameter."""
+    if architecture == "gpt2":
+        if name.endswith((".attn.bias", ".attn.masked_bias")):
+            return None
+        return name if name.startswith(("transformer.", "lm_head.")) else f"transformer.{name}"
+    return None if name.endswith(".rotary_emb.inv_freq") else name
+
+
+def check_tensors(model: ModelConfig, files: Mapping[str, Mapping[str, Stored]]) -> dict[str, tuple[str, Stored]]:
+    """Return the file and place of each of the model's tensors, by our names.
+
+    Args:
+        files: :func:`read_header` of each file, by name.
+
+    Raises:
+        StateError: a tensor is missing, unexpected, given twice, or has another shape.
+    """
+    expected = {tensor.name: tensor.shape for tensor in model.tensors()}
+    found: dict[str, tuple[str, Stored]] = {}
+    for file, header in files.items():
+        for name, stored in header.items():
+            ours = our_name(model.architecture, name)
+            if ours is None or (model.tie_word_embeddings and ours == "lm_head.weight"):
+                continue
+            if ours not in expected or ours in found:
+                raise StateError("wrong_tensors", file, f"{name:.80} is no tensor of this model, or given twice")
+            if stored.shape != expected[ours]:
+                detail = f"{name:.80} has the shape {stored.shape}; config.json makes {expected[ours]}"
+                raise StateError("wrong_tensors", file, detail)
+            found[ours] = file, stored
+    missing = sorted(expected.keys() - found.keys())
+    if missing:
+        raise StateError("wrong_tensors", "model", f"{missing[0]} is missing, and {len(missing) - 1} more")
+    return found
+
+
+def folder_tensors(model: ModelConfig, folder: Path, names: list[str]) -> dict[str, tuple[Path, Stored]]:
+    """Return the file and place of each tensor in a folder. Raises StateError: see the checks."""
+    headers = {}
+    for name in names:
+        with (folder / name).open("rb") as file:
+
+            def read(start: int, length: int, file: Any = file) -> bytes:
+                file.seek(start)
+                found: bytes = file.read(length)
+                return found
+
+            headers[name] = read_header(read, (folder / name).stat().st_size, name)
+    return {name: (folder / file, stored) for name, (file, stored) in check_tensors(model, headers).items()}
+
+
+def values_of(file: Path, stored: Stored, name: str) -> NDArray[np.float32]:
+    """Return a tensor's values as float32, which is exact. Raises StateError: a value is not finite."""
+    with file.open("rb") as opened:
+        opened.seek(stored.start)
+        data = opened.read(stored.end - stored.start)
+    if stored.dtype == "BF16":
+        values = (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
+    else:
+        values = np.frombuffer(data, "<f2" if stored.dtype == "F16" else "<f4").astype(np.float32)
+    if not np.isfinite(values).all():
+        raise StateError("not_finite", file.name, f"{name} has a value that is not finite")
+    return values.reshape(stored.shape)
+
+
+def load_folder(model: ModelConfig, folder: Path, names: list[str]) -> Iterator[tuple[str, NDArray[np.float32]]]:
+    """Yield the model's tensors, one in memory. Raises StateError: see the checks."""
+    for name, (file, stored) in sorted(folder_tensors(model, folder, names).items()):
+        yield name, values_of(file, stored, name)
+
+
+def write_folder(model: ModelConfig, parameters: Mapping[str, NDArray[np.float32]], folder: Path) -> None:
+    """Write ``config.json`` and ``model.safetensors``, which ``from_pretrained`` loads."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config_json(model), indent=2))
+    write_arrays(folder / "model.safetensors", parameters)
