@@ -2,8 +2,7 @@
 
 from typing import Any
 
-import numpy as np
-
+from training_gym.data.dataset import one_shard
 from training_gym.model.layout import initial_parameters
 from training_gym.spec.architectures import ModelConfig, read_model
 from training_gym.spec.config import TrainingConfig, TrainingSpec
@@ -26,7 +25,7 @@ def unit_of(spec: TrainingSpec, **changes: Any) -> Unit:
         "round": 1,
         "slot": 2,
         "checkpoint": initial_parameters(spec),
-        "train": np.frombuffer(TEXT, np.uint8),
+        "train": one_shard(spec, TEXT),
         "slot_state": fresh_slot_state(spec),
         "environment": "0x" + "22" * 32,
     }

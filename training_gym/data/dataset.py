@@ -1,119 +1,200 @@
-"""Byte-token datasets: manifest, and windows of a split. No torch.
+"""Token datasets: manifest, and sequences of a split. No torch.
 
 A manifest is the canonical JSON of::
 
-    {"kind": "zoo-dataset/1", "tokenizer": "bytes",
-     "train":      {"cid": ..., "size": bytes, "sha256": "0x..."},
-     "validation": {"cid": ..., "size": bytes, "sha256": "0x..."}}
+    {"kind": "zoo-dataset/2", "tokenizer": {"cid": ..., "size": bytes, "sha256": "0x..."} or null,
+     "vocab_size": above every token, "dtype": "uint8" | "uint16" | "uint32", "source": text, "licence": text,
+     "train": [{"cid": ..., "tokens": number, "sha256": "0x..."}, ...], "validation": [...]}
 
-Each split is one raw file; its tokens are its bytes. The sample order is pure, so nodes choose nothing and replays
-need no state.
+Each shard is one raw file of little-endian tokens. Without a tokenizer the tokens are bytes. A sequence has
+``sequence_length`` + 1 tokens and shares its last one with the next; none crosses the end of a shard. Their order
+(:mod:`training_gym.data.order`) is pure, so nodes choose nothing and replays need no state.
 """
 
-import hashlib
-import struct
-from collections.abc import Mapping
+import copy
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from training_gym.data.order import SampleOrder, position_of
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import ManifestError, StateError
-from training_gym.spec.manifests import read_cid, read_fields, read_hash, read_integer, read_json
+from training_gym.spec.manifests import (
+    StoredFile,
+    read_cid,
+    read_fields,
+    read_file,
+    read_hash,
+    read_integer,
+    read_json,
+    read_pattern,
+)
 from zoo_protocol.hashing import canonical_json, sha256, to_hex
 
-KIND = "zoo-dataset/1"
-MAX_TRAIN_BYTES = 1 << 36
-MAX_VALIDATION_BYTES = 1 << 30
-"""Limit because the market loads the whole split for each checkpoint's loss over 256 windows."""
-Tokens = NDArray[np.uint8]
+KIND = "zoo-dataset/2"
+DTYPES: dict[str, np.dtype[Any]] = {"uint8": np.dtype("<u1"), "uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
+MAX_SHARDS = 4096
+MAX_SHARD_TOKENS = 1 << 30
+MAX_TRAIN_TOKENS = MAX_SHARDS * MAX_SHARD_TOKENS
+MAX_VALIDATION_TOKENS = 1 << 28
+"""Limit because the market loads the whole split for each checkpoint's loss over 256 sequences."""
+MAX_TOKENIZER_BYTES = 1 << 26
+MAX_TEXT = 500
+Tokens = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
-    """One file of a dataset: its CID, its size in bytes and its SHA2-256 as 0x hex."""
+class Shard:
+    """One file of a split: its CID, its number of tokens and its SHA2-256 as 0x hex."""
 
     cid: str
-    size: int
+    tokens: int
     sha256: str
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetManifest:
-    """The two splits of a byte-token dataset."""
+    """Shards of both splits, and how their tokens came about."""
 
-    train: Split
-    validation: Split
+    train: tuple[Shard, ...]
+    validation: tuple[Shard, ...]
+    vocab_size: int = 256
+    dtype: str = "uint8"
+    tokenizer: StoredFile | None = None
+    source: str = ""
+    licence: str = ""
 
     def to_bytes(self) -> bytes:
         """Return the canonical manifest file."""
-        splits = {"train": asdict(self.train), "validation": asdict(self.validation)}
-        return canonical_json({"kind": KIND, "tokenizer": "bytes", **splits})
+        return canonical_json({"kind": KIND, **asdict(self)})
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "DatasetManifest":
         """Parse an untrusted manifest file. Raises ManifestError, which names the wrong field."""
-        document = read_json(data, "dataset manifest")
-        read_fields(document, "manifest", ["kind", "tokenizer", "train", "validation"])
-        if (document["kind"], document["tokenizer"]) != (KIND, "bytes"):
-            raise ManifestError("unsupported_value", "manifest.kind", f"must be {KIND!r} with tokenizer 'bytes'")
+        document = read_fields(read_json(data, "dataset manifest"), "manifest", ["kind", *cls.__slots__])
+        if document["kind"] != KIND or document["dtype"] not in DTYPES:
+            raise ManifestError("unsupported_value", "manifest.kind", f"must be {KIND!r} of {', '.join(DTYPES)}")
+        tokenizer = document["tokenizer"]
         return cls(
-            _read_split(document["train"], "train", MAX_TRAIN_BYTES),
-            _read_split(document["validation"], "validation", MAX_VALIDATION_BYTES),
+            train=_read_split(document["train"], "train", MAX_TRAIN_TOKENS),
+            validation=_read_split(document["validation"], "validation", MAX_VALIDATION_TOKENS),
+            vocab_size=read_integer(document["vocab_size"], "vocab_size", 1, 1 << (8 * _width(document["dtype"]))),
+            dtype=document["dtype"],
+            tokenizer=None if tokenizer is None else read_file(tokenizer, "tokenizer", MAX_TOKENIZER_BYTES),
+            source=read_pattern(document["source"], "source", f"[^\\0]{{0,{MAX_TEXT}}}", "a short text"),
+            licence=read_pattern(document["licence"], "licence", f"[^\\0]{{0,{MAX_TEXT}}}", "a short text"),
         )
 
+    def size_of(self, shard: Shard) -> int:
+        """Return the size in bytes of a shard's file."""
+        return shard.tokens * _width(self.dtype)
 
-def describe_split(cid: str, content: bytes) -> Split:
-    """Return the manifest entry of a split whose file ``content`` has the CID ``cid``."""
-    return Split(cid, len(content), to_hex(sha256(content)))
+
+def _width(dtype: str) -> int:
+    return DTYPES[dtype].itemsize
 
 
-def _read_split(document: Mapping[str, Any], name: str, limit: int) -> Split:
-    read_fields(document, name, ["cid", "size", "sha256"])
-    return Split(
-        cid=read_cid(document["cid"], f"{name}.cid"),
-        size=read_integer(document["size"], f"{name}.size", 1, limit),
-        sha256=read_hash(document["sha256"], f"{name}.sha256"),
+def describe_shard(cid: str, content: bytes, dtype: str = "uint8") -> Shard:
+    """Return the manifest entry of a shard whose file ``content`` has the CID ``cid``."""
+    return Shard(cid, len(content) // _width(dtype), to_hex(sha256(content)))
+
+
+def _read_split(document: object, name: str, most: int) -> tuple[Shard, ...]:
+    if not isinstance(document, list) or not 1 <= len(document) <= MAX_SHARDS:
+        raise ManifestError("wrong_type", name, f"must be a list of 1 to {MAX_SHARDS} shards")
+    found = tuple(_read_shard(shard, f"{name}.{number}") for number, shard in enumerate(document))
+    if (total := sum(shard.tokens for shard in found)) > most:
+        raise ManifestError("out_of_range", name, f"has {total} tokens, beyond {most}")
+    return found
+
+
+def _read_shard(document: Mapping[str, Any], path: str) -> Shard:
+    fields = read_fields(document, path, ["cid", "tokens", "sha256"])
+    return Shard(
+        cid=read_cid(fields["cid"], f"{path}.cid"),
+        tokens=read_integer(fields["tokens"], f"{path}.tokens", 1, MAX_SHARD_TOKENS),
+        sha256=read_hash(fields["sha256"], f"{path}.sha256"),
     )
 
 
-def tokens_of(content: bytes, spec: TrainingSpec, what: str) -> Tokens:
-    """Return the tokens of a split's file. Raises StateError: shorter than one window."""
-    window = spec.model.sequence_length + 1
-    if len(content) < window:
-        raise StateError(
-            "too_short", what, f"has {len(content)} tokens; expected at least one window of {window}. Provide more text"
-        )
-    return np.frombuffer(content, np.uint8)
+class Split:
+    """Sequences of a split whose shards may be present or not.
 
-
-def window_start(seed: int, round_: int, slot: int, step: int, row: int, windows: int) -> int:
-    """Return the window, from 0 to ``windows - 1``, that ``row`` of inner ``step`` reads.
-
-    The start is a keyed hash of its coordinates, so any row is found in constant time. The modulo's bias is below
-    2**-64 for any dataset.
+    Attributes:
+        order: order of the training samples.
     """
-    coordinates = struct.pack(">QQQQQ", seed, round_, slot, step, row)
-    word = hashlib.sha256(b"zoo-order-1" + coordinates).digest()[:16]
-    return int.from_bytes(word, "big") % windows
+
+    def __init__(self, spec: TrainingSpec, tokens: Sequence[int], present: Mapping[int, Tokens]) -> None:
+        """Describe a split of shards with these numbers of ``tokens``; ``present`` ones have their tokens.
+
+        Raises:
+            StateError: there is no whole sequence, a shard has another length, or a token is not in the vocabulary.
+        """
+        self._length = spec.model.sequence_length
+        counts = [max(0, number - 1) // self._length for number in tokens]
+        if not any(counts):
+            most = max(tokens, default=0)
+            detail = f"has {most} tokens; expected at least one sequence of {self._length + 1}. Provide more text"
+            raise StateError("too_short", "dataset", detail)
+        for shard, values in present.items():
+            if len(values) != tokens[shard]:
+                detail = f"has {len(values)} tokens; the manifest says {tokens[shard]}"
+                raise StateError("wrong_size", f"dataset.{shard}", detail)
+            if int(values.max()) >= spec.model.vocab_size:
+                detail = f"has the token {values.max()}; the model knows {spec.model.vocab_size}"
+                raise StateError("out_of_range", f"dataset.{shard}", detail)
+        self._present = present
+        self.order = SampleOrder(counts, spec.training.seed)
+
+    def sequence(self, shard: int, sample: int) -> Tokens:
+        """Return the tokens [sequence_length + 1] of a sample. Raises StateError: its shard is not present."""
+        if shard not in self._present:
+            raise StateError("missing", f"dataset.{shard}", "is not on this node; fetch it")
+        start = sample * self._length
+        found: Tokens = self._present[shard][start : start + self._length + 1]
+        return found
+
+    def with_changed_token(self, shard: int, sample: int) -> "Split":
+        """Return the split with another first token of a sample, for adversaries."""
+        changed = self._present[shard].copy()
+        changed[sample * self._length] ^= 1
+        other = copy.copy(self)
+        other._present = {**self._present, shard: changed}
+        return other
 
 
-def training_batch(spec: TrainingSpec, train: Tokens, round_: int, slot: int, step: int) -> Tokens:
-    """Return the windows [batch_size, sequence_length + 1] of inner ``step`` of a unit."""
-    length = spec.model.sequence_length
-    starts = [
-        window_start(spec.training.seed, round_, slot, step, row, len(train) - length)
-        for row in range(spec.training.batch_size)
-    ]
-    return np.stack([train[start : start + length + 1] for start in starts])
+def one_shard(spec: TrainingSpec, content: bytes, dtype: str = "uint8") -> Split:
+    """Return the split of one shard's file. Raises StateError: see :class:`Split`."""
+    tokens = np.frombuffer(content, DTYPES[dtype])
+    return Split(spec, [len(tokens)], {0: tokens})
 
 
-def validation_windows(spec: TrainingSpec, validation: Tokens, most: int) -> Tokens:
-    """Return at most ``most`` windows [W, sequence_length + 1], evenly spread."""
-    length = spec.model.sequence_length
-    count = min(most, len(validation) // (length + 1))
-    last = len(validation) - length - 1
-    starts = [last * index // max(count - 1, 1) for index in range(count)]
-    return np.stack([validation[start : start + length + 1] for start in starts])
+def unit_places(spec: TrainingSpec, order: SampleOrder, round_: int, slot: int, steps: range) -> list[tuple[int, int]]:
+    """Return shard and sample of each sequence that a unit reads in these inner ``steps``, in order."""
+    training = spec.training
+    first = (round_ * training.inner_steps + steps.start) * training.batch_size
+    read = range(first, first + len(steps) * training.batch_size)
+    return [order.place(position_of(slot, spec.replicas, sample)) for sample in read]
+
+
+def training_batch(spec: TrainingSpec, train: Split, round_: int, slot: int, step: int) -> Tokens:
+    """Return the sequences [batch_size, sequence_length + 1] of inner ``step`` of a unit."""
+    places = unit_places(spec, train.order, round_, slot, range(step, step + 1))
+    return np.stack([train.sequence(*place) for place in places])
+
+
+def validation_sequences(validation: Split, most: int) -> Tokens:
+    """Return at most ``most`` sequences [W, sequence_length + 1], evenly spread."""
+    size = validation.order.size
+    count = min(most, size)
+    chosen = [(size - 1) * index // max(count - 1, 1) for index in range(count)]
+    return np.stack([validation.sequence(*validation.order.in_order(index)) for index in chosen])
+
+
+def drawn_sequences(validation: Split, count: int, seed: int) -> Tokens:
+    """Return sequences [count, sequence_length + 1] drawn by ``seed``."""
+    drawn = np.random.default_rng(seed).integers(0, validation.order.size, count)
+    return np.stack([validation.sequence(*validation.order.in_order(int(index))) for index in drawn])

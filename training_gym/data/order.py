@@ -58,6 +58,14 @@ class SampleOrder:
         shard = bisect_right(starts, rest) - 1
         return shards[shard], rest - starts[shard]
 
+    def in_order(self, index: int) -> tuple[int, int]:
+        """Return shard and sample at an ``index`` of the split as it is stored."""
+        for shard, count in enumerate(self._counts):
+            if index < count:
+                return shard, index
+            index -= count
+        raise IndexError("index is beyond the split")
+
 
 def position_of(slot: int, slots: int, samples: int) -> int:
     """Return the position of what ``slot`` of ``slots`` reads after as many ``samples`` of its own."""

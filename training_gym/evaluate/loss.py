@@ -2,7 +2,7 @@
 
 import torch
 
-from training_gym.data.dataset import Tokens, validation_windows
+from training_gym.data.dataset import Split, Tokens, validation_sequences
 from training_gym.model.layout import Arrays
 from training_gym.model.network import Base, Network
 from training_gym.spec.architectures import ModelConfig
@@ -18,10 +18,10 @@ An untrusted model may have attention scores of 1 GB a window, of which a few ar
 
 
 def validation_loss(
-    spec: TrainingSpec, parameters: Arrays, validation: Tokens, device: str = "cpu", base: Base | None = None
+    spec: TrainingSpec, parameters: Arrays, validation: Split, device: str = "cpu", base: Base | None = None
 ) -> float:
     """Return the mean cross-entropy per token in nats, over ``MAX_WINDOWS`` windows at most."""
-    return mean_loss(spec, parameters, validation_windows(spec, validation, MAX_WINDOWS), device, base)
+    return mean_loss(spec, parameters, validation_sequences(validation, MAX_WINDOWS), device, base)
 
 
 def mean_loss(

@@ -23,7 +23,7 @@ from training_gym.model.library import config_json, read_config_json
 from training_gym.model.tensors import write_arrays
 from training_gym.spec.architectures import ModelConfig
 from training_gym.spec.errors import ManifestError, StateError
-from training_gym.spec.manifests import read_cid, read_fields, read_hash, read_integer, read_json
+from training_gym.spec.manifests import StoredFile, read_fields, read_file, read_json
 from zoo_protocol.hashing import canonical_json
 
 KIND = "zoo-model/1"
@@ -42,15 +42,6 @@ _OTHER_FILES = (
         "model.safetensors.index.json",
     ),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class StoredFile:
-    """A file in storage: its CID, size in bytes, and SHA2-256 as 0x hex."""
-
-    cid: str
-    size: int
-    sha256: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +67,10 @@ class ModelManifest:
             raise ManifestError("wrong_type", "manifest.files", "config and files must be objects")
         if len(files) > MAX_FILES:
             raise ManifestError("too_large", "manifest.files", f"has {len(files)} files, beyond {MAX_FILES}")
-        return cls(config, {check_file_name(name): _read_file(file, f"files.{name}") for name, file in files.items()})
+        return cls(
+            config,
+            {check_file_name(name): read_file(file, f"files.{name}", MAX_FILE_BYTES) for name, file in files.items()},
+        )
 
     def weights(self) -> list[str]:
         """Return the names of the safetensors files. Raises ManifestError: there is none."""
@@ -96,15 +90,6 @@ def check_file_name(name: str) -> str:
         return name
     kinds = "safetensors weights, tokenizer and texts"
     raise ManifestError("unsupported_value", f"files.{name:.80}", f"is refused; a model has {kinds}, no pickle or code")
-
-
-def _read_file(document: object, path: str) -> StoredFile:
-    fields = read_fields(document, path, ["cid", "size", "sha256"])
-    return StoredFile(
-        cid=read_cid(fields["cid"], f"{path}.cid"),
-        size=read_integer(fields["size"], f"{path}.size", 1, MAX_FILE_BYTES),
-        sha256=read_hash(fields["sha256"], f"{path}.sha256"),
-    )
 
 
 class Stored(NamedTuple):

@@ -23,6 +23,7 @@ MAX_PARAMETERS = 500_000_000
 MAX_BASE_PARAMETERS = 20_000_000_000
 MAX_TOKENS_PER_STEP = 1 << 20
 MAX_SEGMENTS = 64
+MAX_REPLICAS = 4096
 LARGE_MODEL = 100_000_000
 """Parameters from which defaults suit slow links (``settings_by_size``, decision 16)."""
 ADAMW_RATE, ADAMW_RATE_WIDTH = 32e-3, 32
@@ -159,6 +160,7 @@ class TrainingSpec:
         start_model: CID of the initial parameters (a checkpoint's model); None starts from the base or random ones.
         base: CID of the manifest of a base model's files (``model/folder.py``); its configuration is ``model``.
         adapter: settings of the adapter that is trained on the frozen base; None trains all parameters.
+        replicas: units of a round, which read disjoint samples.
     """
 
     model: ModelConfig
@@ -167,6 +169,7 @@ class TrainingSpec:
     start_model: str | None = None
     base: str | None = None
     adapter: AdapterConfig | None = None
+    replicas: int = 1
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> "TrainingSpec":
@@ -180,7 +183,7 @@ class TrainingSpec:
             SpecError: unknown or missing key, wrong type, value out of range, or inconsistent settings.
         """
         document = section(document, "spec", ["model_config", "adapter_config", "data_config", "training_config"])
-        data = section(document.get("data_config"), "data_config", ["dataset", "start_model"])
+        data = section(document.get("data_config"), "data_config", ["dataset", "start_model", "replicas"])
         named = document.get("model_config", {})
         base = named.get("base") if isinstance(named, Mapping) else None
         model = read_model({key: named[key] for key in named if key != "base"} if base is not None else named)
@@ -195,6 +198,7 @@ class TrainingSpec:
             start_model=_optional_cid(data.get("start_model"), "data_config.start_model", "a checkpoint's model"),
             base=_optional_cid(base, "model_config.base", "a base model's manifest"),
             adapter=kind,
+            replicas=_replicas(data.get("replicas", 1)),
         )
         _check_together(spec)
         return spec
@@ -203,7 +207,7 @@ class TrainingSpec:
         """Return the canonical document with every setting (inverse: ``from_dict``)."""
         document = {
             "model_config": self.model.to_dict() | ({} if self.base is None else {"base": self.base}),
-            "data_config": {"dataset": self.dataset}
+            "data_config": {"dataset": self.dataset, "replicas": self.replicas}
             | ({} if self.start_model is None else {"start_model": self.start_model}),
             "training_config": {name: getattr(self.training, name) for name in TrainingConfig.__slots__},
         }
@@ -255,6 +259,13 @@ class TrainingSpec:
 @functools.lru_cache(maxsize=64)
 def _trained_tensors(model: ModelConfig, adapter: AdapterConfig | None) -> tuple[Tensor, ...]:
     return tuple(model.tensors() if adapter is None else sorted(adapter_tensors(model, adapter)))
+
+
+def _replicas(value: object) -> int:
+    if type(value) is not int or not 1 <= value <= MAX_REPLICAS:
+        detail = f"is {value!r:.80}; give the job's number of nodes, 1 to {MAX_REPLICAS}"
+        raise SpecError("out_of_range", "data_config.replicas", detail)
+    return value
 
 
 def _optional_cid(value: object, path: str, what: str) -> str | None:

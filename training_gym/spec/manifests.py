@@ -3,11 +3,21 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from training_gym.spec.errors import ManifestError
 
 MAX_MANIFEST_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file in storage: its CID, size in bytes, and SHA2-256 as 0x hex."""
+
+    cid: str
+    size: int
+    sha256: str
 
 
 def read_json(data: bytes, what: str) -> dict[str, Any]:
@@ -54,3 +64,13 @@ def read_hash(value: object, path: str) -> str:
 
 def read_cid(value: object, path: str) -> str:
     return read_pattern(value, path, "[A-Za-z0-9]{46,128}", "a CID")
+
+
+def read_file(value: object, path: str, most: int) -> StoredFile:
+    """Return the file of at most ``most`` bytes that ``value`` describes. Raises ManifestError."""
+    fields = read_fields(value, path, ["cid", "size", "sha256"])
+    return StoredFile(
+        cid=read_cid(fields["cid"], f"{path}.cid"),
+        size=read_integer(fields["size"], f"{path}.size", 1, most),
+        sha256=read_hash(fields["sha256"], f"{path}.sha256"),
+    )

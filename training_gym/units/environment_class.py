@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from training_gym.data.dataset import one_shard
 from training_gym.model.layout import initial_parameters
 from training_gym.runtime.profile import ExecutionProfile
 from training_gym.spec.architectures import ModelConfig
@@ -54,7 +55,7 @@ def probe(profile: ExecutionProfile) -> bytes:
         round=0,
         slot=0,
         checkpoint=initial_parameters(spec),
-        train=np.frombuffer(hashlib.shake_256(b"zoo-probe-1").digest(1 << 14), np.uint8),
+        train=one_shard(spec, hashlib.shake_256(b"zoo-probe-1").digest(1 << 14)),
         slot_state=fresh_slot_state(spec),
         environment=_NO_HASH,
         device=profile.device,

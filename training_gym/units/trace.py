@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from training_gym.data.dataset import Tokens
+from training_gym.data.dataset import Split
 from training_gym.model.layout import Arrays, moment_names
 from training_gym.model.tensors import TensorDigest, file_bytes, load_arrays, stream_arrays, tensor_digest
 from training_gym.spec.config import TrainingSpec
@@ -54,7 +54,7 @@ class Unit:
         spec: the job's specification.
         job_id, round, slot: coordinates, as in :class:`LeafContext`.
         checkpoint: parameters that the round starts from.
-        train: tokens of the training split.
+        train: the training split, with the shards that the unit reads.
         slot_state: state after this replica's earlier units.
         environment: environment class, 0x hex of 32 bytes.
         device: ``"cpu"`` or ``"cuda"``.
@@ -66,7 +66,7 @@ class Unit:
     round: int
     slot: int
     checkpoint: Arrays
-    train: Tokens
+    train: Split
     slot_state: ReplicaState
     environment: str
     device: str = "cpu"

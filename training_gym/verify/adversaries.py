@@ -11,7 +11,7 @@ from enum import StrEnum
 import numpy as np
 import torch
 
-from training_gym.data.dataset import window_start
+from training_gym.data.dataset import unit_places
 from training_gym.model.layout import Arrays, parameter_shapes
 from training_gym.model.tensors import Vector, flatten, unflatten
 from training_gym.spec.config import TrainingSpec
@@ -72,10 +72,8 @@ def parameter_change(unit: Unit, end_state: Arrays) -> Vector:
 
 
 def _edited(unit: Unit, step: int) -> Unit:
-    windows = len(unit.train) - unit.spec.model.sequence_length
-    tokens = unit.train.copy()
-    tokens[window_start(unit.spec.training.seed, unit.round, unit.slot, step, 0, windows)] ^= 1
-    return replace(unit, train=tokens)
+    shard, sample = unit_places(unit.spec, unit.train.order, unit.round, unit.slot, range(step, step + 1))[0]
+    return replace(unit, train=unit.train.with_changed_token(shard, sample))
 
 
 def _moved(spec: TrainingSpec, state: Arrays, by: Vector) -> Arrays:

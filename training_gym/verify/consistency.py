@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from training_gym.compress.payload_format import Payload
-from training_gym.data.dataset import Tokens
+from training_gym.data.dataset import Split, Tokens, drawn_sequences
 from training_gym.model.layout import Arrays
 from training_gym.model.tensors import Vector, unflatten
 from training_gym.spec.config import TrainingSpec
@@ -94,15 +94,12 @@ def outlier_flags(found: Statistics) -> list[str]:
     return [code for code, is_unusual in unusual.items() if is_unusual]
 
 
-def held_out(spec: TrainingSpec, validation: Tokens, seed: bytes) -> Tokens:
+def held_out(validation: Split, seed: bytes) -> Tokens:
     """Return windows [W, sequence_length + 1] of the validation split, drawn by ``seed``.
 
     The seed comes from all payloads of the round (``aggregation.sketch_seed``), so no node can train for the windows.
     """
-    length = spec.model.sequence_length
-    random = np.random.default_rng(int.from_bytes(seed, "big"))
-    starts = random.integers(0, len(validation) - length, HELD_OUT_WINDOWS)
-    return np.stack([validation[start : start + length + 1] for start in starts])
+    return drawn_sequences(validation, HELD_OUT_WINDOWS, int.from_bytes(seed, "big"))
 
 
 def _gain(before: float, after: float) -> float:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from kit.training import spec_of, unit_of
 
-from training_gym.data.dataset import validation_windows
+from training_gym.data.dataset import validation_sequences
 from training_gym.evaluate.loss import mean_loss
 from training_gym.model.layout import initial_parameters
 from training_gym.spec.adapters import read_adapter
@@ -42,7 +42,7 @@ def test_unit_of_architecture_learns_and_replays(architecture: str, adapted: boo
         state = None if segment == 0 else state_path(tmp_path, segment).read_bytes()
         assert replay_segment(unit, segment, result.leaves[segment], state) == result.leaves[segment + 1]
     assert losses[-1] < losses[0]
-    held = validation_windows(unit.spec, unit.train, 16)
+    held = validation_sequences(unit.train, 16)
     state = parameters_of(load_boundary_state(unit.spec, state_path(tmp_path, 2).read_bytes()))
     assert mean_loss(unit.spec, state, held, base=unit.base) < mean_loss(
         unit.spec, unit.checkpoint, held, base=unit.base

@@ -4,12 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
 from kit.engines.processes import ANSWERS, in_processes
 
+from training_gym.data.dataset import one_shard
 from training_gym.model.layout import initial_parameters
 from training_gym.optimise.ordered_parallel import DeterministicGroup, tree_sum
 from training_gym.optimise.parallel_steps import ProcessGroup
@@ -46,7 +46,7 @@ def _train(kind: Any, specs: list[TrainingSpec], directory: Path, processes: int
             workdir.mkdir()
             zeros = "0x" + "00" * 32
             start = initial_parameters(spec)
-            unit = Unit(spec, zeros, 0, 0, start, np.frombuffer(TEXT, np.uint8), fresh_slot_state(spec), zeros)
+            unit = Unit(spec, zeros, 0, 0, start, one_shard(spec, TEXT), fresh_slot_state(spec), zeros)
             group = kind(spec, SHARDS)
             result = run_unit(unit, workdir, group=group)
             check_result(unit, result)

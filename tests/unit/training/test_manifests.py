@@ -7,7 +7,7 @@ import pytest
 from kit.documents import changed
 from kit.training import spec_of
 
-from training_gym.data.dataset import DatasetManifest, describe_split, tokens_of
+from training_gym.data.dataset import DatasetManifest, describe_shard, one_shard
 from training_gym.model.tensors import save_arrays
 from training_gym.spec.errors import ManifestError, StateError
 from training_gym.units.checkpoint import CheckpointManifest, initial_checkpoint, load_state
@@ -15,7 +15,7 @@ from training_gym.units.checkpoint import CheckpointManifest, initial_checkpoint
 CID = "bafkreib" + "a" * 51
 HASH = "0x" + "ab" * 32
 SPEC = spec_of()
-DATASET = DatasetManifest(describe_split(CID, b"train"), describe_split(CID, b"valid"))
+DATASET = DatasetManifest((describe_shard(CID, b"train"),), (describe_shard(CID, b"valid"),))
 CHECKPOINT = CheckpointManifest(HASH, 3, None, CID, None, None, None, {"0": CID, "11": CID}, 144, HASH)
 
 
@@ -28,23 +28,28 @@ def test_manifests_survive_file() -> None:
     with_state = replace(CHECKPOINT, outer_state=CID)
     assert CheckpointManifest.from_bytes(with_state.to_bytes()) == with_state
     assert CheckpointManifest.from_bytes(CHECKPOINT.to_bytes()) == CHECKPOINT
-    assert json.loads(DATASET.to_bytes())["kind"] == "zoo-dataset/1"
+    assert json.loads(DATASET.to_bytes())["kind"] == "zoo-dataset/2"
     assert json.loads(CHECKPOINT.to_bytes())["slot_states"] == {"0": CID, "11": CID}
 
 
 @pytest.mark.parametrize(
     ("path", "value", "field", "code"),
     [
-        ("kind", "zoo-dataset/2", "manifest.kind", "unsupported_value"),
-        ("tokenizer", "bpe", "manifest.kind", "unsupported_value"),
+        ("kind", "zoo-dataset/1", "manifest.kind", "unsupported_value"),
+        ("dtype", "int64", "manifest.kind", "unsupported_value"),
+        ("tokenizer", "bpe", "tokenizer", "wrong_type"),
+        ("vocab_size", 257, "vocab_size", "out_of_range"),
+        ("licence", "a" * 501, "licence", "malformed"),
+        ("train", [], "train", "wrong_type"),
+        ("train", [{"cid": CID, "tokens": 1, "sha256": HASH}] * 4097, "train", "wrong_type"),
         ("train", ..., "manifest.train", "missing_key"),
         ("test", {}, "manifest.test", "unknown_key"),
-        ("train.size", True, "train.size", "out_of_range"),
-        ("train.size", 0, "train.size", "out_of_range"),
-        ("train.size", (1 << 36) + 1, "train.size", "out_of_range"),
-        ("validation.size", (1 << 30) + 1, "validation.size", "out_of_range"),
-        ("validation.sha256", "0xAB", "validation.sha256", "malformed"),
-        ("validation.cid", "../secret", "validation.cid", "malformed"),
+        ("train", [{"cid": CID, "tokens": True, "sha256": HASH}], "train.0.tokens", "out_of_range"),
+        ("train", [{"cid": CID, "tokens": 0, "sha256": HASH}], "train.0.tokens", "out_of_range"),
+        ("train", [{"cid": CID, "tokens": (1 << 30) + 1, "sha256": HASH}], "train.0.tokens", "out_of_range"),
+        ("validation", [{"cid": CID, "tokens": 1 << 29, "sha256": HASH}], "validation", "out_of_range"),
+        ("validation", [{"cid": CID, "tokens": 1, "sha256": "0xAB"}], "validation.0.sha256", "malformed"),
+        ("validation", [{"cid": "../secret", "tokens": 1, "sha256": HASH}], "validation.0.cid", "malformed"),
     ],
 )
 def test_wrong_dataset_manifest_is_refused_by_field(path: str, value: Any, field: str, code: str) -> None:
@@ -116,6 +121,6 @@ def test_foreign_model_file_must_match_specification() -> None:
 
 
 def test_split_shorter_than_window_is_refused() -> None:
-    assert len(tokens_of(b"a" * 9, SPEC, "train_data")) == 9
-    with pytest.raises(StateError, match="window"):
-        tokens_of(b"a" * 8, SPEC, "train_data")
+    assert one_shard(SPEC, b"a" * 9).order.size == 1
+    with pytest.raises(StateError, match="sequence"):
+        one_shard(SPEC, b"a" * 8)

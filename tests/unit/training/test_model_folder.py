@@ -11,13 +11,14 @@ import torch
 import transformers
 from kit.errors import raises_code
 
-from training_gym.model.folder import ModelManifest, StoredFile, check_file_name, load_folder, write_folder
+from training_gym.model.folder import ModelManifest, check_file_name, load_folder, write_folder
 from training_gym.model.layout import initial_parameters
 from training_gym.model.library import library_config, read_config_json
 from training_gym.model.network import Network
 from training_gym.spec.architectures import ARCHITECTURES, ModelConfig, read_model
 from training_gym.spec.config import TrainingConfig, TrainingSpec
 from training_gym.spec.errors import ManifestError, SpecError, StateError
+from training_gym.spec.manifests import StoredFile
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "sequence_length": 24, "vocab_size": 61}
 TOKENS = torch.arange(48).reshape(2, 24)

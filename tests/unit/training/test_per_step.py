@@ -11,6 +11,7 @@ import torch.distributed as dist
 from kit.engines.processes import ANSWERS, in_processes
 from kit.training import TEXT
 
+from training_gym.data.dataset import one_shard
 from training_gym.model.layout import initial_parameters
 from training_gym.optimise.parallel_steps import ProcessGroup
 from training_gym.spec.architectures import read_model
@@ -44,7 +45,7 @@ def unit_of(spec: TrainingSpec, after: Path | None = None) -> Unit:
         manifest = CheckpointManifest.from_bytes((after / "checkpoint.json").read_bytes())
         start = load_state(spec, (after / manifest.model).read_bytes())
         held = load_slot_state(spec, (after / manifest.slot_states["0"]).read_bytes())
-    return Unit(spec, zeros, int(after is not None), 0, start, np.frombuffer(TEXT, np.uint8), held, zeros)
+    return Unit(spec, zeros, int(after is not None), 0, start, one_shard(spec, TEXT), held, zeros)
 
 
 def train_on(spec: TrainingSpec, directory: Path, rank: int, answers: Any, first: int) -> None:

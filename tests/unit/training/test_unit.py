@@ -9,7 +9,7 @@ from kit.errors import raises_code
 from kit.training import SMALL, TEXT, spec_of, unit_of
 
 from training_gym.aggregate.aggregation import aggregate
-from training_gym.data.dataset import training_batch
+from training_gym.data.dataset import one_shard, training_batch, unit_places
 from training_gym.evaluate.loss import validation_loss
 from training_gym.model.layout import initial_parameters
 from training_gym.runtime.determinism import configure
@@ -75,7 +75,7 @@ def test_every_method_trace_replays(unit: Unit, tmp_path: Path, settings: dict[s
         assert replay_segment(unit, segment, result.leaves[segment], state) == result.leaves[segment + 1]
     joined = aggregate(spec, unit.checkpoint, {2: result.payload})
     assert joined.verdicts[2].included
-    validation = np.frombuffer(TEXT[:4000], np.uint8)
+    validation = one_shard(spec, TEXT[:4000])
     assert validation_loss(spec, joined.parameters, validation) < validation_loss(spec, unit.checkpoint, validation)
 
 
@@ -160,7 +160,7 @@ def test_fabricated_unit_looks_valid_and_fails_all_replays(unit: Unit, tmp_path:
 
 def test_training_learns_and_continues_over_rounds(unit: Unit, tmp_path: Path) -> None:
     parameters = unit.checkpoint
-    validation = np.frombuffer(TEXT[::-1][:4000], np.uint8)[::-1]
+    validation = one_shard(SPEC, TEXT[-4000:])
     states = {slot: fresh_slot_state(SPEC) for slot in range(2)}
     losses = [validation_loss(SPEC, parameters, validation)]
     for round_ in range(2):
@@ -204,7 +204,7 @@ def test_training_with_non_finite_end_has_diverged(unit: Unit, tmp_path: Path) -
 
 
 def test_batches_depend_on_all_coordinates_only() -> None:
-    tokens = np.arange(100_000).astype(np.uint8)
+    tokens = one_shard(SPEC, np.random.default_rng(0).bytes(100_000))
     coordinates = [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1)]
     batches = [training_batch(SPEC, tokens, *where) for where in coordinates]
     assert all((batches[0] != other).any() for other in batches[1:])
@@ -213,10 +213,12 @@ def test_batches_depend_on_all_coordinates_only() -> None:
     assert len({tuple(row) for row in batches[0]}) == 4
 
 
-def test_every_window_can_be_sampled() -> None:
-    tokens = np.arange(SPEC.model.sequence_length + 3).astype(np.uint8)
-    first = {int(row[0]) for step in range(20) for row in training_batch(SPEC, tokens, 0, 0, step)}
-    assert first == {0, 1, 2}
+def test_round_reads_each_sequence_once() -> None:
+    """Two replicas of 12 steps of 4 sequences each read all 96 of one epoch."""
+    spec = replace(SPEC, replicas=2)
+    tokens = one_shard(spec, bytes(range(96)) * 16 + b"!")
+    places = [unit_places(spec, tokens.order, 0, slot, range(12)) for slot in range(2)]
+    assert sorted(places[0] + places[1]) == [(0, sample) for sample in range(96)]
 
 
 def test_process_without_profile_variables_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
