@@ -13,7 +13,7 @@ from market.platform.events.announcer import announce, delete_old_steps
 from market.platform.storage import quota
 from market.providers import repository as providers
 from market.providers.outages import service as outages
-from market.training.evaluation import validation
+from market.training.evaluation import service as evaluation
 from market.training.leases import expiry
 from market.training.matching import book
 from market.training.retention import jobs, slot_states
@@ -61,7 +61,7 @@ def sweep() -> None:
         for job_id in rounds.due_jobs(c.database):
             for task in (dispatch, aggregate):
                 task.apply_async(args=(job_id,), **repeated())
-        for job_id in validation.jobs_to_validate(c.database):
+        for job_id in evaluation.jobs_to_validate(c.database):
             validate.apply_async(args=(job_id,), **repeated())
     announce_events()
     deliver_webhooks.apply_async(**repeated())

@@ -7,7 +7,7 @@ from market.domain.network import NetworkParameters
 from market.platform.db.base import utc_now
 from market.providers import service as providers
 from market.providers.attestation.chain_events import attested_until
-from market.training.evaluation import consistency
+from market.training.evaluation import service as evaluation
 from market.training.units import service as units_service
 from market.training.units.facts import UnitSummary
 from market.verification.penalties import repository as penalties_repository
@@ -22,7 +22,7 @@ def min_rate_bps(session: Session, network: NetworkParameters, unit: UnitSummary
 def rate_bps(session: Session, network: NetworkParameters, unit: UnitSummary) -> int:
     """Return the current sampling rate of the unit's segments in basis points."""
     attested = bool(attested_until(session, network, [unit.provider], utc_now()))
-    flagged = consistency.has_outlier_flag(session, unit)
+    flagged = evaluation.has_outlier_flag(session, unit)
     newcomer, floor = network.newcomer_sampling_bps, unit.min_sampling_bps
     return sampling_rate_bps(clean_units(session, unit), newcomer, floor, attested=attested, flagged=flagged)
 

@@ -8,7 +8,7 @@ from sqlalchemy import event, text
 
 from market.payments.settlement.plan import due_batches
 from market.platform.db.base import utc_now
-from market.training.evaluation.validation import jobs_to_validate
+from market.training.evaluation.service import jobs_to_validate
 from market.training.rounds.service import due_jobs
 
 SETTLED = {  # changed columns of 5,000 copies, and the row that is copied

@@ -9,7 +9,7 @@ from kit.jobs.aggregation_tree_fixtures import in_one_place, leaves_of, nodes_fa
 from kit.jobs.jobs_fixtures import World
 
 from market.platform.storage.errors import BlobNotFound
-from market.training.evaluation.consistency import examine
+from market.training.evaluation.service import examine
 from training_gym.units.checkpoint import CheckpointManifest
 from zoo_compute.content.blockstore import BlockStore
 
