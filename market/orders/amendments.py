@@ -15,7 +15,7 @@ from market.orders.errors import InvalidOrder, NotAmendable, NotPausable, OrderF
 from market.platform.db.base import utc_now
 from market.platform.db.session import Database, enqueue_after_commit
 from market.platform.events.service import MARKET, emit, record
-from market.training.leases.job_stop import cancel_now
+from market.training.leases.service import cancel_now
 
 _WAITING = (JobStatus.SUBMITTED, JobStatus.FUNDED, JobStatus.MATCHING)
 _PAUSABLE = (JobStatus.MATCHING, JobStatus.RUNNING)

@@ -10,7 +10,7 @@ from market.jobs.access import lock_own_job
 from market.jobs.models import Job
 from market.orders.errors import NotCancellable
 from market.platform.events.service import MARKET
-from market.training.leases.job_stop import CANCELLED_BY_PAYER, cancel_now
+from market.training.leases.service import CANCELLED_BY_PAYER, cancel_now
 
 _CANCELLABLE = (JobStatus.FUNDED, JobStatus.MATCHING, JobStatus.RUNNING)
 _REFUNDED = "escrow_refunded"

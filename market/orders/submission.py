@@ -43,7 +43,7 @@ from market.platform.storage.client import Storage
 from market.platform.storage.errors import StorageUnavailable
 from market.platform.storage.recently_seen import record_verified, was_recently_verified
 from market.providers import service as providers
-from market.training.leases.job_stop import cancel_now
+from market.training.leases.service import cancel_now
 
 _MAX_SPEC_BYTES = 64 * 1024
 _FUNDS_SECONDS = 1.0  # age up to which a cached view of the chain may accept a submission

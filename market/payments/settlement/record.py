@@ -11,7 +11,7 @@ from market.domain.network import NetworkParameters
 from market.jobs import service as jobs
 from market.jobs.service import JobSummary
 from market.platform.db.rows import from_row
-from market.training.checkpoints import facts as checkpoints_facts
+from market.training.checkpoints import service as checkpoints_service
 from market.training.units import service as units_service
 from market.training.units.facts import UnitSummary
 from market.verification.penalties import service as penalties
@@ -31,7 +31,7 @@ def build_record(
     """
     units = units_service.job_units(session, job.id) if paid is None else paid
     entered = {unit.window_id for unit in units if unit.window_id is not None}
-    checkpoints = checkpoints_facts.checkpoints_of(session, job.id)
+    checkpoints = checkpoints_service.checkpoints_of(session, job.id)
     windows = windows_service.committed_windows(session, entered)
     order = {name: str(value) for name, value in asdict(job.order).items()}
     tier = next(tier for tier in network.tiers if tier.id == job.order.tier)

@@ -17,7 +17,7 @@ from market.training.commitments.acknowledgements import Acknowledger
 from market.training.commitments.errors import CommitmentChanged, CommitmentRepeated, CommitmentTooEarly
 from market.training.deliveries import service
 from market.training.leases import service as leases
-from market.training.leases.deps import REPORTS_LIVENESS, LeaseId
+from market.training.leases.api_liveness import REPORTS_LIVENESS, LeaseId
 from market.training.leases.errors import (
     LeaseLost,
     ReplayCommitted,

@@ -1,10 +1,10 @@
-"""Validation losses of checkpoints, and outlier flags of payloads, in parallel with later rounds.
+"""Validation losses of checkpoints, and outlier flags of payloads.
 
-No round waits for a loss, and settlement records the known ones. Only the losses of the first and the final model are
-computed in place, because the receipt contains them.
+Both are computed in parallel with later rounds. No round waits for a loss, and settlement records the known ones. Only
+the losses of the first and the final model are computed in place, because the receipt contains them.
 
 A flag only raises the provider's sampling rate. Flags are computed for the newest round alone. Exclusion from an
-aggregation is decided separately, by reproducible rules (:mod:`training_gym.aggregate.robust`). It counts as a flag too.
+aggregation is decided separately, by reproducible rules (:mod:`training_gym.aggregate.robust`), and counts as a flag.
 """
 
 from contextlib import suppress

@@ -28,7 +28,7 @@ from market.providers.record import reliability
 from market.settings import Settings
 from market.training.checkpoints import repository as checkpoints_repository
 from market.training.checkpoints.models import Checkpoint, Pin
-from market.training.checkpoints.pin_rules import is_kept, missing_pins
+from market.training.checkpoints.service import is_kept, missing_pins
 from market.training.leases.models import Lease
 from market.training.leases.schemas import LeaseKind
 from market.training.leases.service import create_lease

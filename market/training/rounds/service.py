@@ -24,9 +24,8 @@ from market.providers.outages import service as outages
 from market.settings import Settings
 from market.training.checkpoints import repository as checkpoints_repository
 from market.training.checkpoints.models import Checkpoint
-from market.training.leases.job_stop import cancel_now, stop_training
 from market.training.leases.schemas import LeaseKind
-from market.training.leases.service import create_lease
+from market.training.leases.service import cancel_now, create_lease, stop_training
 from market.training.matching import spares
 from market.training.replication import checkpoint_pins, slot_state_pins, slot_state_uploads
 from market.training.rounds.first_checkpoint import UnusableDataset, build_initial_checkpoint

@@ -16,7 +16,7 @@ from market.jobs.models import Job
 from market.jobs.transitions import transition_job
 from market.platform.db.base import utc_now
 from market.platform.db.session import enqueue_after_commit
-from market.training.checkpoints.pin_rules import PIN_GRACE, missing_pins
+from market.training.checkpoints.service import PIN_GRACE, missing_pins
 from market.training.units import repository
 from market.training.units.facts import UnitSummary, facts
 from market.training.units.models import Unit

@@ -17,7 +17,7 @@ from market.platform.http.services import Services
 from market.platform.http.types import CidString
 from market.platform.storage.client import Storage
 from market.platform.storage.errors import StorageError
-from market.training.leases.deps import REPORTS_LIVENESS, LeaseId
+from market.training.leases.api_liveness import REPORTS_LIVENESS, LeaseId
 from market.training.leases.errors import LeaseLost
 from market.training.leases.schemas import Token
 from market.training.uploads import service

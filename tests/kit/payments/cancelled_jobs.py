@@ -12,7 +12,7 @@ from market.domain.network import DEVNET
 from market.jobs import repository as jobs_repository
 from market.orders import cancellation
 from market.payments.settlement import service as settlement
-from market.training.leases import job_stop
+from market.training.leases import service as leases
 from market.training.units import service as units
 
 
@@ -27,7 +27,7 @@ def cancelled_job(world: World) -> str:
 
 def cancel_now(world: World, job_id: str) -> None:
     """Cancel the job at once, without an account that asks for it."""
-    world.call(lambda session: job_stop.cancel_now(session, jobs_repository.lock_job(session, job_id), "a test"))
+    world.call(lambda session: leases.cancel_now(session, jobs_repository.lock_job(session, job_id), "a test"))
 
 
 def settle(world: World) -> None:
