@@ -19,7 +19,6 @@ import market.training.aggregation.models
 import market.training.checkpoints.models
 import market.training.commitments.models
 import market.training.leases.models
-import market.training.units.ddl
 import market.training.units.models
 import market.training.uploads.models
 import market.verification.disputes.models

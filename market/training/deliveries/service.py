@@ -42,7 +42,7 @@ from market.training.leases.verification_hooks import hooks
 from market.training.replication import slot_state_pins, slot_state_uploads
 from market.training.replication.checkpoint_pins import record_pin
 from market.training.units import repository as units_repository
-from market.training.units import slot_state_repository, slot_states
+from market.training.units import slot_states
 from market.training.units.models import Unit
 from market.training.units.transitions import transition_unit
 from market.training.uploads import service as uploads
@@ -185,7 +185,7 @@ def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result:
         case CompleteReveal():
             if (cid := lease.task["slot_state_cid"]) is not None:
                 assert unit is not None
-                slot_state_repository.make_public(session, job.id, cid, requested_digest(unit, lease.task))
+                units_repository.make_state_public(session, job.id, cid, requested_digest(unit, lease.task))
             hooks().state_revealed(session, lease, result.state_cid)
         case CompleteReplay():
             hooks().replay_revealed(

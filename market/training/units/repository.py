@@ -1,4 +1,4 @@
-"""Unit queries."""
+"""Queries over units, and over the replica states that they start from."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -16,6 +16,7 @@ from market.training.units.models import Unit
 
 OPEN_UNIT = (UnitStatus.LEASED, UnitStatus.COMMITTED)
 DELIVERED_UNIT = (UnitStatus.UPLOADED, UnitStatus.CHECKING, UnitStatus.DISPUTED, UnitStatus.VERIFIED)
+_RESTORABLE = Unit.to_restore & Unit.status.not_in((UnitStatus.REJECTED, UnitStatus.DISPUTED))
 
 
 def nodes_of_job(session: Session, job_id: str) -> list[str]:
@@ -178,3 +179,32 @@ def unpaid_units(session: Session, provider: str) -> list[int]:
     """Return the node's verified units in no settlement batch, oldest first."""
     unpaid = (Unit.status == UnitStatus.VERIFIED, Unit.settlement_id.is_(None))
     return list(session.scalars(select(Unit.id).where(Unit.provider == provider, *unpaid).order_by(Unit.id)))
+
+
+def is_state_public(session: Session, job_id: str, cid: str, digest: str) -> bool:
+    """Return True if storage has the state; its digest must match, as CIDs can be foreign."""
+    of_pair = Unit.job_id == job_id, Unit.slot_state_cid == cid, Unit.slot_state_digest == digest
+    return session.scalar(select(Unit.id).where(*of_pair, Unit.slot_state_public).limit(1)) is not None
+
+
+def make_state_public(session: Session, job_id: str, cid: str, digest: str | None) -> None:
+    """Record that storage has the file with this CID, and that it holds the declared state."""
+    of_pair = Unit.job_id == job_id, Unit.slot_state_cid == cid, Unit.slot_state_digest == digest
+    session.execute(update(Unit).where(*of_pair).values(slot_state_public=True))
+
+
+def payload_to_restore(session: Session, job_id: str, slot: int) -> str | None:
+    """Return the CID of the slot's oldest payload to restore, of undisputed units."""
+    query = select(Unit.payload_cid).where(Unit.job_id == job_id, Unit.slot == slot, _RESTORABLE)
+    return session.scalar(query.order_by(Unit.id).limit(1))
+
+
+def slots_to_restore(session: Session, job_id: str) -> set[int]:
+    """Return the slots whose next unit starts with a restored payload."""
+    return set(session.scalars(select(Unit.slot).where(Unit.job_id == job_id, _RESTORABLE)))
+
+
+def record_restored(session: Session, job_id: str, slot: int, payload_cid: str) -> None:
+    """Record that the replica continues from a unit that started with this payload restored."""
+    of_slot = Unit.job_id == job_id, Unit.slot == slot, Unit.payload_cid == payload_cid
+    session.execute(update(Unit).where(*of_slot).values(to_restore=False))
