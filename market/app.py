@@ -52,7 +52,7 @@ from market.providers.liveness import Liveness
 from market.providers.router import router as providers
 from market.providers.service import kind_of
 from market.settings import Settings
-from market.training.commitments.acknowledgements import Acknowledger
+from market.training.commitments.service import Acknowledger
 from market.training.deliveries.router import router as leases
 from market.training.leases.api_liveness import ApiLivenessReporter
 from market.training.leases.long_poll import LeaseWaiters

@@ -16,7 +16,7 @@ from market.providers.outages import service as outages
 from market.training.evaluation import service as evaluation
 from market.training.leases import expiry
 from market.training.matching import book
-from market.training.retention import jobs, slot_states
+from market.training.retention import service as retention
 from market.training.rounds import service as rounds
 from market.training.uploads import service as uploads
 from market.verification.decisions import state_release
@@ -81,8 +81,8 @@ def release() -> None:
             outages.delete_expired(session, now)
         uploads.delete_stale(c.database, c.storage, now - _UPLOAD_RETENTION)
         disputes.release_states(c.database, c.storage)
-        slot_states.unpin_states(c.database, c.storage, c.network, now)
+        retention.unpin_states(c.database, c.storage, c.network, now)
         state_release.unpin_expired_states(c.database, c.storage, c.network, now)
         kept = timedelta(days=c.settings.retention_days)
-        jobs.purge_expired(c.database, c.storage, kept, now)
+        retention.purge_expired(c.database, c.storage, kept, now)
         auctions.purge_orders(c.database, kept, now)

@@ -18,9 +18,9 @@ from market.platform.db.session import Database, enqueue_after_commit
 from market.platform.http.errors import InvalidSignature, StorageDown
 from market.platform.storage.client import Storage
 from market.platform.storage.errors import StorageError
-from market.training.commitments.acknowledgements import Acknowledger, acknowledge, view
 from market.training.commitments.errors import CommitmentChanged, CommitmentTooEarly
 from market.training.commitments.schemas import AcknowledgementView
+from market.training.commitments.service import Acknowledger, acknowledge
 from market.training.deliveries.checks import Accepted, Completion, Refusal, check, requested_digest, require_kind
 from market.training.leases import repository as leases_repository
 from market.training.leases.errors import ResultRefused, WrongStep
@@ -100,7 +100,7 @@ def commit(
             enqueue_after_commit(session, "jobs.dispatch", job.id)
     elif (unit.trace_root, unit.payload_hash) != (commitment.trace_root, commitment.payload_hash):
         raise CommitmentChanged(f"This unit's trace root was committed as {unit.trace_root}.", field="trace_root")
-    return view(acknowledge(session, acknowledger, unit, message, utc_now()))
+    return acknowledge(session, acknowledger, unit, message)
 
 
 def complete(database: Database, storage: Storage, lease_id: str, address: str, result: Completion) -> None:

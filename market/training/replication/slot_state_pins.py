@@ -3,7 +3,7 @@
 Each state is pinned by as many nodes as a checkpoint, but separately: a node keeps a few states, not one of every slot.
 Lease and proof are as for a checkpoint (:mod:`market.training.replication.checkpoint_pins`), over the state's CID. A
 state is released once a newer state of the slot and a newer checkpoint have proven holders. Storage then drops it too
-(:mod:`market.training.retention.slot_states`).
+(:mod:`market.training.retention.service`).
 """
 
 from collections import Counter

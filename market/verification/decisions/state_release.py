@@ -14,7 +14,7 @@ from market.domain.network import NetworkParameters
 from market.platform.db.session import Database
 from market.platform.storage.client import Storage
 from market.platform.storage.errors import StorageUnavailable
-from market.training.retention import slot_states
+from market.training.retention import service as retention
 from market.training.units import service as units
 from market.verification.decisions import repository
 from market.verification.samples import repository as samples_repository
@@ -61,9 +61,7 @@ def _release_comparisons(database: Database, storage: Storage, before: datetime)
         unneeded = [
             cid
             for cid in cids
-            if not (
-                samples_repository.is_revealed(session, cid, comparisons=ids) or slot_states.needs_file(session, cid)
-            )
+            if not (samples_repository.is_revealed(session, cid, comparisons=ids) or retention.needs_file(session, cid))
         ]
     return _release(database, storage, unneeded, ids, repository.drop_comparison_states)
 
