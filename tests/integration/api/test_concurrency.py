@@ -35,7 +35,7 @@ from market.orders.balance.models import PayerDraws
 from market.orders.errors import BalanceTaken, NotCancellable
 from market.orders.schemas import SubmitJob
 from market.orders.terms import SignedTerms, parse_terms
-from market.payments.payables.job_settlement import end_settlement, record_payment, start_settling
+from market.payments.payables.service import end_settlement, record_payment, start_settling
 from market.platform.db.base import utc_now
 from market.platform.db.session import Database
 from market.training.matching import book

@@ -20,7 +20,7 @@ from market.training.leases import service as leases
 from market.training.leases.errors import LeaseLost
 from market.training.leases.models import Lease
 from market.training.matching import book
-from market.training.rounds import first_checkpoint
+from market.training.rounds import service as rounds
 from market.training.units import service as units
 from market.training.uploads import service as uploads
 from market.training.uploads.models import Upload
@@ -99,7 +99,7 @@ def test_job_dataset_survives_release_of_equal_unit_file(world: World, nodes: li
     world.call(lambda session: session.add(Upload(unit_id=unit.id, purpose=uploads.PAYLOAD, **state)))
     manifest = world.storage.put(DatasetManifest(split, split).to_bytes(), max_bytes=2**20).cid
     world.spec = replace(world.spec, dataset=manifest)
-    first_checkpoint.build_initial_checkpoint(world.database, world.storage, world.job())
+    rounds.build_initial_checkpoint(world.database, world.storage, world.job())
     assert uploads.delete_stale(world.database, world.storage, utc_now()) == 1
     assert world.storage.is_pinned(split.cid)
 

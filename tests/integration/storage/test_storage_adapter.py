@@ -18,7 +18,7 @@ from market.orders import dataset_check
 from market.orders.errors import InvalidDataset
 from market.platform.storage.client import Storage, StoredBlob
 from market.platform.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge, StorageUnavailable
-from market.training.rounds import first_checkpoint
+from market.training.rounds import service as rounds
 from training_gym.data.dataset import MAX_TRAIN_BYTES, MAX_VALIDATION_BYTES, DatasetManifest, Split
 from zoo_protocol.content import unixfs
 from zoo_protocol.content.cid import InvalidCid, cid_of_raw, digest_of
@@ -83,7 +83,7 @@ def test_dataset_transfer_time_grows_with_size(store, monkeypatch):
     dataset = storage.put(DatasetManifest(*splits).to_bytes(), max_bytes=1 << 20).cid
     sizes: list[int] = []
     monkeypatch.setattr(storage, "pin", lambda _cid, size=0: sizes.append(size))
-    first_checkpoint._pin_inputs(mock.MagicMock(), storage, mock.Mock(dataset=dataset))
+    rounds._pin_inputs(mock.MagicMock(), storage, mock.Mock(dataset=dataset))
     assert sizes == [0, 4 << 30, 1_000_000]
 
 
