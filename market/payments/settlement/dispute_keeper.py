@@ -24,7 +24,7 @@ from market.platform.db.base import utc_now
 from market.platform.db.session import Database
 from market.verification.disputes import repository as disputes_repository
 from market.verification.disputes.models import Verdict
-from market.verification.samples.inclusion import window_of
+from market.verification.samples.service import window_of
 from market.verification.windows.omissions import inclusion_proof
 
 PARTIAL_BALLOT_DIVISOR = 4

@@ -19,8 +19,8 @@ from market.providers.record import reliability
 from market.training.leases import expiry
 from market.training.units import service as units
 from market.verification.samples import repository as samples_repository
-from market.verification.samples.lease_facts import LeaseSummary
 from market.verification.samples.models import Canary, Comparison, Replay, Sample
+from market.verification.samples.service import LeaseSummary
 from market.verification.samples.transitions import transition_replay
 from market.verification.windows.service import ADVANCE
 

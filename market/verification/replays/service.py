@@ -30,8 +30,8 @@ from market.verification.replays.verifier_choice import (
     request_replay,
 )
 from market.verification.samples import repository as samples_repository
-from market.verification.samples.lease_facts import LeaseSummary
 from market.verification.samples.models import Canary, Comparison, Replay, Sample
+from market.verification.samples.service import LeaseSummary
 from market.verification.samples.transitions import transition_replay, transition_sample
 from market.verification.windows.service import ADVANCE
 from zoo_protocol.payments.job_record import result_hash as opened_hash

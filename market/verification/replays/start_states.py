@@ -21,8 +21,8 @@ from market.training.units.facts import UnitSummary
 from market.verification.replays import comparisons
 from market.verification.replays.sampling import request_state
 from market.verification.samples import repository as samples_repository
-from market.verification.samples.lease_facts import LeaseSummary
 from market.verification.samples.models import LateState, Sample
+from market.verification.samples.service import LeaseSummary
 from market.verification.samples.transitions import transition_sample
 from market.verification.windows.service import ADVANCE
 
