@@ -91,7 +91,7 @@ def _close_if_decided(database: Database, window_id: int) -> None:
     with database.transaction() as session:
         window = windows_repository.lock_window(session, window_id)
         undecided = any(unit.status not in UNIT_DECIDED for unit in commitments.window_units(session, window_id))
-        if window is not None and window.status == WindowStatus.LATCHED and not undecided:
+        if window.status == WindowStatus.LATCHED and not undecided:
             transition_window(session, window, WindowEvent.DECIDE)
 
 
@@ -106,7 +106,6 @@ def _handle_refuted_unit(
         provider = providers.require(session, unit.provider)
         is_slashed, is_disputed = _is_jailed_for_fraud(session, unit.provider), provider.disputed_at is not None
         window = windows_repository.window(session, unit.window_id or 0)
-    assert window is not None  # samples depend on a window's seed
     try:
         route = adjudicator.route(database, unit, window, failed.reason or "")
     except ChainError as error:  # only this unit waits
@@ -229,7 +228,7 @@ def _jail_and_reject(session: Session, unit: UnitSummary, reason: str, slash: Sl
     # Units that passed undrawn before this one was refuted are sampled in full before they are paid.
     for window_id in units_service.reopen_unpaid_units(session, unit.provider):
         window = windows_repository.lock_window(session, window_id)
-        if window is not None and window.status == WindowStatus.DECIDED:
+        if window.status == WindowStatus.DECIDED:
             transition_window(session, window, WindowEvent.REOPEN)
 
 

@@ -43,13 +43,11 @@ def record_faults(database: Database, storage: Storage, *, storable: bool) -> No
         due = samples_repository.unrecorded_faults(session)
     for replay_id in due:
         with database.transaction() as session:
-            subject = samples_repository.lock_subject(session, replay_id)
+            subject, _ = samples_repository.lock_subject(session, replay_id)
             files = _start_files(session, subject)
         works = storable and _serves(storage, files)
         with database.transaction() as session:
-            replay = samples_repository.lock_replay(session, replay_id)
-            assert replay is not None  # replays are not deleted
-            _record(session, replay, works=works)
+            _record(session, samples_repository.lock(session, Replay, replay_id), works=works)
 
 
 def _record(session: Session, replay: Replay, *, works: bool) -> None:
@@ -70,9 +68,7 @@ def _record(session: Session, replay: Replay, *, works: bool) -> None:
 def _start_files(session: Session, subject: Sample | Canary | Comparison) -> list[str]:
     unit = units.unit_facts(session, subject.unit_id)
     if isinstance(subject, Comparison):
-        sample = samples_repository.lock_sample(session, subject.sample_id)
-        assert sample is not None  # samples are not deleted
-        subject = sample
+        subject = samples_repository.lock(session, Sample, subject.sample_id)
     state = subject.state_cid if subject.segment else unit.start_slot_state_cid
     return [cid for cid in (unit.start_checkpoint_cid, state) if cid is not None]
 

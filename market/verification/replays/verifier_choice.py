@@ -156,8 +156,7 @@ def _draw(session: Session, settings: Settings, request: ReplayRequest, attempt:
     """
     unit = request.unit
     window = windows_repository.window(session, unit.window_id or 0)
-    assert window is not None  # samples depend on a window's seed
-    assert window.seed is not None
+    assert window.seed is not None  # samples depend on it
     assert window.committed_at is not None
     live = (eligible_verifiers if request.comparison_id is None else _of_any_class)(session, settings, unit)
     # With the seed known, a wallet can be ground until it is drawn, and staked afterwards.

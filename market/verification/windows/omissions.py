@@ -51,7 +51,7 @@ def answer_claims(database: Database) -> None:
             if found is None or found[1].window_id is None:
                 continue
             window = repository.window(session, found[1].window_id)
-            if window is None or window.committed_at is None or window.committed_at > claim.include_by:
+            if window.committed_at is None or window.committed_at > claim.include_by:
                 continue
             unit: bindings.UnitCommitment = asdict(found[1].commitment)  # type: ignore[assignment]
             request_call(

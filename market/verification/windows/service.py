@@ -131,7 +131,7 @@ def committed_windows(session: Session, ids: Collection[int]) -> dict[int, Windo
     found = {}
     for window_id in sorted(ids):
         window = repository.window(session, window_id)
-        if window is not None and window.chain_id_in_contract is not None:
+        if window.chain_id_in_contract is not None:
             leaves = [to_hex(leaf) for leaf in commitments.window_leaves(session, window_id)]
             found[window.id] = WindowRecord(window.chain_id_in_contract, window.root, leaves)
     return found
