@@ -23,7 +23,7 @@ from market.training.leases.schemas import (
     CompleteTraining,
     LeaseKind,
 )
-from market.training.replication.checkpoint_pins import pin_proof
+from market.training.replication.pins import pin_proof
 from market.training.units.facts import unit_spec
 from market.training.units.models import Unit
 from training_gym.compress.link_adaptation import with_top_k

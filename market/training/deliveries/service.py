@@ -39,8 +39,8 @@ from market.training.leases.schemas import (
 from market.training.leases.service import abandon, free_after_training, lock_held, mark_first_step, require_held
 from market.training.leases.transitions import transition_lease
 from market.training.leases.verification_hooks import hooks
-from market.training.replication import slot_state_pins, slot_state_uploads
-from market.training.replication.checkpoint_pins import record_pin
+from market.training.replication import slot_state_uploads
+from market.training.replication.pins import record_pin
 from market.training.units import repository as units_repository
 from market.training.units import slot_states
 from market.training.units.models import Unit
@@ -192,8 +192,7 @@ def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result:
                 session, lease, result.end_leaf, result.salt, result.end_state_cid, result.inner_digest
             )
         case CompletePin():
-            record = record_pin if lease.unit_id is None else slot_state_pins.record
-            record(session, lease, result.proof, found.size)
+            record_pin(session, lease, result.proof, found.size)
             enqueue_after_commit(session, "jobs.dispatch", job.id)
         case CompletePublish():
             assert unit is not None

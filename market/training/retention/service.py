@@ -5,7 +5,7 @@ jobs that ended long ago are outer states, updates and replica states in storage
 A job is marked after all deletions, so that an interrupted purge is repeated.
 
 A state that was revealed for a replay is released when its unit cannot be disputed any more. A published state of a
-checkpoint is released when a newer one has proven holders (:mod:`market.training.replication.slot_state_pins`). States
+checkpoint is released when a newer one has proven holders (:mod:`market.training.replication.pins`). States
 of rejected units are evidence and stay.
 """
 

@@ -29,7 +29,7 @@ from market.training.checkpoints.service import record_checkpoint, state_bytes, 
 from market.training.leases.schemas import LeaseKind
 from market.training.leases.service import cancel_now, create_lease, stop_training
 from market.training.matching import spares
-from market.training.replication import checkpoint_pins, slot_state_pins, slot_state_uploads
+from market.training.replication import pins, slot_state_uploads
 from market.training.rounds.state import REPORT_OF_ANOTHER_JOB, RoundState, round_state
 from market.training.units import repository as units_repository
 from market.training.units import slot_states
@@ -69,8 +69,8 @@ def dispatch(database: Database, settings: Settings, storage: Storage, job_id: s
         if job.status == JobStatus.RUNNING:
             _advance_round(session, settings, job)
         if job.status in (JobStatus.RUNNING, JobStatus.VERIFYING):
-            checkpoint_pins.request_pins(session, settings, job)
-            slot_state_pins.request_pins(session, settings, job)
+            pins.request_checkpoint_pins(session, settings, job)
+            pins.request_state_pins(session, settings, job)
         if job.status == JobStatus.RUNNING:
             slot_state_uploads.request_uploads(session, settings, job)
         settle_if_decided(session, job, utc_now())

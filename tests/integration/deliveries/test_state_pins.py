@@ -17,7 +17,7 @@ from market.training.checkpoints.models import StatePin
 from market.training.leases import service as leases
 from market.training.leases.errors import ResultRefused
 from market.training.leases.schemas import CompletePin, LeaseKind
-from market.training.replication.checkpoint_pins import MAX_ATTEMPTS
+from market.training.replication.pins import MAX_ATTEMPTS
 from market.training.retention import service as retention
 from market.training.units import service as units
 from market.training.units.models import Unit

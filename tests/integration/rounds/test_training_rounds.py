@@ -25,7 +25,7 @@ from market.training.leases.errors import LeaseLost, ResultRefused
 from market.training.leases.models import Lease
 from market.training.leases.schemas import CompletePin, LeaseKind
 from market.training.matching import book
-from market.training.replication import checkpoint_pins
+from market.training.replication import pins
 from market.training.rounds import service as rounds
 from market.training.units import service as units
 from market.training.units.models import Unit
@@ -302,9 +302,9 @@ def test_checkpoint_is_released_after_three_newer_pin_proofs(world: World, nodes
     ] * 3
 
     holders = {first.id: ["a", "b", "c"], second.id: ["a", "b", "b"]}
-    assert checkpoint_pins.releasable([first, second], holders, 3) == []  # two of them are one
-    assert checkpoint_pins.releasable([first, second], holders | {second.id: ["a", "b", "c"]}, 3) == [first.cid]
-    assert checkpoint_pins.releasable([first, second], {second.id: ["a", "b", "c"]}, 3) == []  # still being asked for
+    assert pins.releasable([first, second], holders, 3) == []  # two of them are one
+    assert pins.releasable([first, second], holders | {second.id: ["a", "b", "c"]}, 3) == [first.cid]
+    assert pins.releasable([first, second], {second.id: ["a", "b", "c"]}, 3) == []  # still being asked for
 
 
 def test_abandoned_replay_is_reported_to_verification(
