@@ -57,9 +57,8 @@ from market.training.deliveries.router import router as leases
 from market.training.leases.api_liveness import ApiLivenessReporter
 from market.training.leases.long_poll import LeaseWaiters
 from market.training.leases.service import is_at_work
-from market.training.uploads.blobs_router import UPLOAD_PATH
-from market.training.uploads.blobs_router import router as storage
-from market.training.uploads.router import PIECE_PATH
+from market.training.uploads.router import PIECE_PATH, UPLOAD_PATH
+from market.training.uploads.router import blobs_router as storage
 from market.training.uploads.router import router as uploads
 from market.verification.disputes.router import PIECE_PATH as DISPUTED_PIECE_PATH
 from market.verification.disputes.router import router as disputes

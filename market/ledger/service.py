@@ -51,7 +51,7 @@ def balance(session: Session, account: str, *, until_block: int | None = None) -
 
 
 def balances(session: Session, *names: str, until_block: int | None = None) -> dict[str, int]:
-    """Return the nonzero balances of accounts and sub-accounts (``name:…``) in wei; default: all.
+    """Return the nonzero balances in wei of accounts and sub-accounts (``name:…``), or of all.
 
     With ``until_block`` only journals of events up to that block count.
     """
