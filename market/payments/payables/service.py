@@ -98,10 +98,7 @@ def leaves_in_batches(session: Session, leaves: Collection[str], batches: Collec
 
 def forfeit_unit(session: Session, unit_id: int, reason: str) -> None:
     """Reject a verified unit in no batch after its lost dispute; no-op for other units."""
-    locked = units_repository.lock_unit(session, unit_id)
-    if locked is None:
-        return
-    _, unit = locked
+    _, unit = units_repository.lock_unit(session, unit_id)
     if unit.status == UnitStatus.VERIFIED and unit.settlement_id is None:
         transition_unit(session, unit, UnitEvent.STRIKE, at=utc_now(), reason=reason)
 

@@ -11,7 +11,6 @@ from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import LeaseEvent, LeaseStatus, UnitEvent, UnitStatus
 from market.domain.network import NetworkParameters
-from market.jobs import repository as jobs_repository
 from market.jobs.models import Job, Slot
 from market.platform.db.base import utc_now
 from market.platform.db.session import Database, enqueue_after_commit
@@ -96,7 +95,7 @@ def commit(
         mark_first_step(session, job.id, unit.committed_at)
         if commitment.declared is not None and slot_states.continues_on_delivery(job):
             unit.payload_cid, unit.slot_state_cid, unit.slot_state_digest = commitment.declared
-            slot_states.set_next_start_state(session, _slot_of(session, unit), unit)
+            slot_states.set_next_start_state(session, session.get_one(Slot, (unit.job_id, unit.slot)), unit)
             enqueue_after_commit(session, "jobs.dispatch", job.id)
     elif (unit.trace_root, unit.payload_hash) != (commitment.trace_root, commitment.payload_hash):
         raise CommitmentChanged(f"This unit's trace root was committed as {unit.trace_root}.", field="trace_root")
@@ -231,12 +230,7 @@ def _record_lateness(session: Session, job: Job, unit: Unit, declared: bool) -> 
     if unit.rounds_late > MAX_STALENESS:
         unit.included, unit.exclusion_reason, unit.to_restore = False, "too_late", True
     if not declared:
-        slot_states.set_next_start_state(session, _slot_of(session, unit), unit)
-
-
-def _slot_of(session: Session, unit: Unit) -> Slot:
-    [slot] = [slot for slot in jobs_repository.slots(session, unit.job_id) if slot.slot == unit.slot]
-    return slot
+        slot_states.set_next_start_state(session, session.get_one(Slot, (unit.job_id, unit.slot)), unit)
 
 
 def _replay_commitment(lease: Lease, result_hash: str) -> ReplayCommitment:

@@ -10,7 +10,6 @@ from sqlalchemy.orm import Session
 from market.domain.lifecycle import UNIT_DECIDED, UnitStatus
 from market.domain.network import HOUR_US
 from market.jobs.models import Job, Slot
-from market.jobs.repository import lock_job
 from market.platform.db.locks import locked
 from market.training.units.models import Unit
 
@@ -26,17 +25,17 @@ def nodes_of_job(session: Session, job_id: str) -> list[str]:
     return list(dict.fromkeys(address for address in (*held, *worked) if address is not None))
 
 
-def unit(session: Session, unit_id: int) -> tuple[Job, Unit] | None:
+def unit(session: Session, unit_id: int) -> tuple[Job, Unit]:
+    """Return a unit with its job; units are not deleted."""
     query = select(Job, Unit).join(Unit, Unit.job_id == Job.id).where(Unit.id == unit_id)
-    found = session.execute(query).one_or_none()
-    return None if found is None else found._tuple()
+    return session.execute(query).one()._tuple()
 
 
-def lock_unit(session: Session, unit_id: int) -> tuple[Job, Unit] | None:
-    job_id = session.scalar(select(Unit.job_id).where(Unit.id == unit_id))
-    job_row = None if job_id is None else lock_job(session, job_id)
-    unit_row = session.scalar(locked(select(Unit).where(Unit.id == unit_id)))
-    return None if job_row is None or unit_row is None else (job_row, unit_row)
+def lock_unit(session: Session, unit_id: int) -> tuple[Job, Unit]:
+    """Lock and return a unit, after its job."""
+    of_unit = select(Unit.job_id).where(Unit.id == unit_id).scalar_subquery()
+    job = session.scalars(locked(select(Job).where(Job.id == of_unit))).one()
+    return job, session.scalars(locked(select(Unit).where(Unit.id == unit_id))).one()
 
 
 def units_of_job(session: Session, job_id: str) -> list[Unit]:
@@ -167,12 +166,6 @@ def nodes_with_dataset(session: Session, dataset: str, providers: Collection[str
     query = select(Unit.provider).join(Job, Job.id == Unit.job_id).distinct()
     of_dataset = Job.spec["data_config"]["dataset"].as_string() == dataset
     return set(session.scalars(query.where(Unit.provider.in_(providers), Unit.status.in_(DELIVERED_UNIT), of_dataset)))
-
-
-def unverified_units(session: Session, provider: str) -> list[int]:
-    unverified = (UnitStatus.UPLOADED, UnitStatus.CHECKING)
-    query = select(Unit.id).where(Unit.provider == provider, Unit.status.in_(unverified)).order_by(Unit.id)
-    return list(session.scalars(query))
 
 
 def unpaid_units(session: Session, provider: str) -> list[int]:

@@ -73,7 +73,7 @@ def can_be_restored(unit: Unit) -> bool:
 
 def reset_state(session: Session, unit: Unit) -> None:
     """Start the slot afresh after the unit's node has lost the start state."""
-    [slot] = [slot for slot in jobs_repository.slots(session, unit.job_id) if slot.slot == unit.slot]
+    slot = session.get_one(Slot, (unit.job_id, unit.slot))
     if slot.state_unit_id is None or unit.start_slot_state_cid is None:
         return
     [before] = repository.units_by_id(session, [slot.state_unit_id]).values()
