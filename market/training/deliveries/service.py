@@ -20,7 +20,7 @@ from market.platform.storage.errors import StorageError
 from market.training.commitments.errors import CommitmentChanged, CommitmentTooEarly
 from market.training.commitments.schemas import AcknowledgementView
 from market.training.commitments.service import Acknowledger, acknowledge
-from market.training.deliveries.checks import Accepted, Completion, Refusal, check, requested_digest, require_kind
+from market.training.deliveries.checks import Completion, Refusal, check, requested_digest, require_kind
 from market.training.leases import repository as leases_repository
 from market.training.leases.errors import ResultRefused, WrongStep
 from market.training.leases.models import Lease
@@ -124,7 +124,7 @@ def complete(database: Database, storage: Storage, lease_id: str, address: str, 
             detail = "An earlier unit of this slot is committed and not delivered."
             raise WrongStep(detail, remedy="Complete that one first.")
     checked = check(storage, lease, found, result)
-    if isinstance(checked, Accepted):
+    if not isinstance(checked, Refusal):
         _pin_files(storage, [cid for cid in _files_of(result) if cid is not None])
     with database.transaction() as session:
         locked = leases_repository.lock_lease(session, lease_id)
@@ -133,7 +133,7 @@ def complete(database: Database, storage: Storage, lease_id: str, address: str, 
         if _is_done(lease, address, result.token):
             return  # a concurrent call delivered the same result
         require_held(lease, address, result.token, utc_now())
-        if isinstance(checked, Accepted):
+        if not isinstance(checked, Refusal):
             _accept(session, job, unit, lease, result, checked)
         elif lease.kind != LeaseKind.REVEAL:  # a reveal may be repeated until its deadline
             abandon(session, job, unit, lease, LeaseEvent.FAIL, checked.reason, checked.detail)
@@ -160,7 +160,7 @@ def _is_done(lease: Lease | None, address: str, token: str) -> bool:
     )
 
 
-def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result: Completion, found: Accepted) -> None:
+def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result: Completion, size: int) -> None:
     now = utc_now()
     match result:
         case CompleteTraining():
@@ -171,7 +171,7 @@ def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result:
             unit.salt = result.salt
             unit.slot_state_cid, unit.slot_state_digest = result.slot_state_cid, result.slot_state_digest
             unit.leaves = list(result.leaves)
-            unit.uploaded_bytes = found.size
+            unit.uploaded_bytes = size
             unit.train_loss = result.train_loss
             unit.report = None if result.report is None else result.report.model_dump()
             unit.uploaded_at = now
@@ -191,7 +191,7 @@ def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result:
                 session, lease, result.end_leaf, result.salt, result.end_state_cid, result.inner_digest
             )
         case CompletePin():
-            record_pin(session, lease, result.proof, found.size)
+            record_pin(session, lease, result.proof, size)
             enqueue_after_commit(session, "jobs.dispatch", job.id)
         case CompletePublish():
             assert unit is not None
