@@ -63,16 +63,11 @@ def settle(
                 for shares in due_batches(session, settings, now or utc_now())
             ]
         for shares, records in planned:
-            units = _paid_units(shares)
+            paid = [(unit, share.job.clearing_price_wei) for share in shares for unit in share.units]
+            units = PaidUnits([from_row(PaidUnit, unit, price=str(price)) for unit, price in paid])
             cids = _publish(storage, units, records)
             with database.transaction() as session:
                 _post(session, shares, units, cids)
-
-
-def _paid_units(shares: Sequence[JobShare]) -> PaidUnits:
-    return PaidUnits(
-        [from_row(PaidUnit, unit, price=str(share.job.clearing_price_wei)) for share in shares for unit in share.units]
-    )
 
 
 def _publish(storage: Storage, units: PaidUnits, records: Sequence[JobRecord]) -> list[str]:

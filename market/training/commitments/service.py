@@ -83,7 +83,7 @@ def acknowledge(
     Raises:
         CommitmentRepeated: an earlier unit has the same commitment, including the salted hash.
     """
-    given = repository.acknowledgement(session, unit.id)
+    given = session.get(Acknowledgement, unit.id)
     if given is None:
         leaf = to_hex(leaf_of(commitment))
         if repository.acknowledged_unit(session, leaf) is not None:

@@ -123,7 +123,7 @@ def final_outcome(session: Session, unit_id: int) -> Ending | None:
 
 
 def was_disputed(session: Session, unit_id: int) -> bool:
-    return repository.challenge(session, unit_id) is not None
+    return session.get(Challenge, unit_id) is not None
 
 
 def advance(database: Database, chain: ChainViews, terms: DisputeTerms, ours: Collection[str]) -> None:
