@@ -74,7 +74,7 @@ def decide_units(database: Database, storage: Storage, adjudicator: Adjudicator)
         for unit in units:
             states = {SampleStatus(sample.status) for sample in samples.get(unit.id, [])}
             if unit.status == UnitStatus.DISPUTED:
-                _apply_dispute_outcome(database, storage, unit.id)
+                _apply_dispute_outcome(database, storage, unit)
             elif unit.status != UnitStatus.CHECKING:
                 continue
             elif SampleStatus.FAILED in states:
@@ -133,21 +133,18 @@ def _dispute(database: Database, storage: Storage, adjudicator: Adjudicator, uni
         leases.remove_node_from_jobs(session, unit.provider, IN_DISPUTE)
 
 
-def _apply_dispute_outcome(database: Database, storage: Storage, unit_id: int) -> None:
+def _apply_dispute_outcome(database: Database, storage: Storage, unit: UnitSummary) -> None:
     """Apply the final outcome of the market's dispute of the unit, once."""
     with database.transaction() as session:
-        ending = challenger.final_outcome(session, unit_id)
+        ending = challenger.final_outcome(session, unit.id)
     if ending is None:
         return
     if ending.status is ChallengeStatus.MISSED:
-        with database.transaction() as session:
-            unit = units_service.unit_facts(session, unit_id)
         _slash_by_operator(database, storage, unit, Route(DecidedBy.OPERATOR, Reason(ending.reason or "")))
         return
     with database.transaction() as session:
-        unit = units_service.unit_facts(session, unit_id)
         providers.require(session, unit.provider, lock=True)
-        if unit.status != UnitStatus.DISPUTED:
+        if units_service.unit_facts(session, unit.id).status != UnitStatus.DISPUTED:
             return
         providers.record_disputed(session, unit.provider, None)
         if ending.status is ChallengeStatus.WON:
