@@ -3,7 +3,6 @@
 Calls with a storage are slow: no session may be open.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -156,12 +155,8 @@ def is_kept(job: Job, checkpoint: Checkpoint) -> bool:
     return checkpoint.round % job.checkpoint_interval == 0 or checkpoint.round == job.rounds
 
 
-def missing_pins(session: Session, job: Job) -> Mapping[int, int]:
-    """Return by checkpoint id the pin proofs that are missing to ``redundancy``."""
+def lacks_pins(session: Session, job: Job) -> bool:
+    """Return True if a kept checkpoint has fewer proven holders than ``redundancy``."""
     holders = repository.pins_of_job(session, job.id)
-    return {
-        checkpoint.id: lacking
-        for checkpoint in repository.checkpoints(session, job.id)
-        if is_kept(job, checkpoint)
-        if (lacking := job.redundancy - len(holders.get(checkpoint.id, []))) > 0
-    }
+    kept = [one for one in repository.checkpoints(session, job.id) if is_kept(job, one)]
+    return any(len(holders.get(one.id, [])) < job.redundancy for one in kept)

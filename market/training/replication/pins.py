@@ -33,7 +33,7 @@ from market.providers.record import reliability
 from market.settings import Settings
 from market.training.checkpoints import repository as checkpoints_repository
 from market.training.checkpoints.models import Checkpoint, Pin, StatePin
-from market.training.checkpoints.service import is_kept, missing_pins
+from market.training.checkpoints.service import is_kept, lacks_pins
 from market.training.leases.models import Lease
 from market.training.leases.schemas import LeaseKind
 from market.training.leases.service import create_lease
@@ -58,7 +58,7 @@ def releasable(wanted: Sequence[Checkpoint], holders: Mapping[int, Sequence[str]
 
 def request_checkpoint_pins(session: Session, settings: Settings, job: Job) -> None:
     """Offer missing pin leases of the job's checkpoints, to its own nodes first."""
-    if not missing_pins(session, job):
+    if not lacks_pins(session, job):
         return
     nodes = _nodes(session, settings, job)
     holders = checkpoints_repository.pins_of_job(session, job.id)

@@ -17,7 +17,7 @@ from market.jobs.models import Job
 from market.jobs.transitions import transition_job
 from market.platform.db.base import utc_now
 from market.platform.db.session import enqueue_after_commit
-from market.training.checkpoints.service import PIN_GRACE, missing_pins
+from market.training.checkpoints.service import PIN_GRACE, lacks_pins
 from market.training.units import repository
 from market.training.units.facts import UnitSummary, facts
 from market.training.units.models import Unit
@@ -125,7 +125,7 @@ def settle_if_decided(session: Session, job: Job, now: datetime) -> None:
         return
     if job.status == JobStatus.VERIFYING:
         waited = job.trained_at is not None and now >= job.trained_at + PIN_GRACE
-        if missing_pins(session, job) and not waited:
+        if lacks_pins(session, job) and not waited:
             return
         transition_job(session, job, JobEvent.UNITS_DECIDED, reason="completed")
     enqueue_after_commit(session, "settlement.settle")
