@@ -12,8 +12,7 @@ from fastapi_offline import FastAPIOffline
 from starlette.middleware.cors import CORSMiddleware
 
 import market.tables  # noqa: F401  # foreign keys cross features: a process must know all tables
-from market.accounts.caller_lookup import Callers
-from market.accounts.deps import Registry
+from market.accounts.deps import Callers, Registry
 from market.accounts.organisations.router import router as organisations
 from market.accounts.router import router as accounts
 from market.api import health, network, problem_pages

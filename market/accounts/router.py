@@ -136,5 +136,5 @@ def _new_key(session: Session, request: Request, issued: service.Issued) -> NewK
 
 
 def _key_view(session: Session, key: Credential) -> KeyView:
-    used = None if key.limit_id is None else SpendingView.of(spending.usage(session, key.limit_id))
+    used = None if key.limit_id is None else from_row(SpendingView, spending.usage(session, key.limit_id))
     return from_row(KeyView, key, spending=used)

@@ -7,9 +7,8 @@ from pydantic import BaseModel
 from sqlalchemy.orm import Session
 
 from market.accounts.deps import CurrentAccount, confirms_caller
-from market.accounts.errors import NotPermitted, SpendingCapReached
+from market.accounts.errors import NotPermitted, OrganisationNotFound, SpendingCapReached
 from market.accounts.idempotency import IDEMPOTENT_ROUTE, Idempotent, IdempotentRoute
-from market.accounts.organisations.errors import OrganisationNotFound
 from market.auctions import service as auctions
 from market.jobs.access import visible_job
 from market.jobs.errors import JobNotFound

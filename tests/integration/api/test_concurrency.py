@@ -199,7 +199,7 @@ class SubmissionsMachine(RuleBasedStateMachine):
                     expected += (job.paid_wei or 0) + (job.fee_wei or 0)
                 elif job.status != "rejected":
                     expected += job.budget_wei
-            assert spending.usage(session, self.limit).total_wei == expected <= CAP
+            assert spending.usage(session, self.limit).spent_total_wei == expected <= CAP
             total = session.scalar(select(PayerDraws.total_wei).where(PayerDraws.payer == self.payer)) or 0
             assert total == sum(job.budget_wei for job in jobs if job.status != "rejected") <= 2 * CAP
             rows = select(func.count()).select_from(Spending).where(Spending.limit_id == self.limit)
