@@ -26,7 +26,6 @@ from market.console.router import router as console
 from market.domain.network import NETWORKS
 from market.ledger.router import TreasuryReads
 from market.ledger.router import router as ledger
-from market.orders.balance.router import router as balance
 from market.orders.events_router import router as events
 from market.orders.router import router as jobs
 from market.payments.rewards.router import router as rewards
@@ -182,7 +181,6 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.add_middleware(RequestContext, metrics=services.metrics)
     for router in (  # the order of matching: the most frequent routes first
         jobs,
-        balance,
         leases,
         uploads,
         providers,

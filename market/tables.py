@@ -8,7 +8,7 @@ import market.auctions.models
 import market.chain.models
 import market.jobs.models
 import market.ledger.models
-import market.orders.balance.models
+import market.orders.models
 import market.payments.rewards.models
 import market.payments.settlement.models
 import market.platform.events.models
