@@ -14,7 +14,6 @@ import market.payments.settlement.models
 import market.platform.events.models
 import market.platform.storage.models
 import market.providers.models
-import market.providers.outages.models
 import market.training.aggregation.models
 import market.training.checkpoints.models
 import market.training.commitments.models
