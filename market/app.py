@@ -34,9 +34,9 @@ from market.platform.db.engine import Timeouts
 from market.platform.db.redis_client import connect_redis
 from market.platform.db.session import Database
 from market.platform.db.task_queue import celery_sender
+from market.platform.http.deps import only_known_parameters
 from market.platform.http.etag import ConditionalGet
 from market.platform.http.middleware import BodyLimit, RequestContext
-from market.platform.http.query import only_known_parameters
 from market.platform.http.ratelimit import RateLimit
 from market.platform.http.services import Services
 from market.platform.observability.logs import configure_logs

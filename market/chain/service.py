@@ -2,7 +2,7 @@
 
 from typing import NotRequired, Unpack
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
@@ -97,7 +97,11 @@ def final_events_named(session: Session, contract: str, event: str) -> list[Chai
 
 
 def waiting_intents(session: Session) -> dict[str, int]:
-    return repository.waiting_intents(session)
+    """Return the number of blocked queued intents by reason, such as a limit of the hot key."""
+    waiting = select(TxIntent.reason, func.count()).where(
+        TxIntent.status == IntentStatus.QUEUED, TxIntent.reason.is_not(None)
+    )
+    return {str(reason): count for reason, count in session.execute(waiting.group_by(TxIntent.reason))}
 
 
 def indexed_head(session: Session) -> int | None:
