@@ -149,7 +149,7 @@ class Settings(BaseSettings):
     @property
     def admin_addresses(self) -> frozenset[str]:
         """Return the wallets that are admins independent of the database, checksummed."""
-        return frozenset(str(to_checksum_address(address)) for address in _split(self.admins))
+        return frozenset(str(to_checksum_address(address)) for address in split_list(self.admins))
 
     @property
     def accepted_classes(self) -> list[str] | None:
@@ -158,12 +158,12 @@ class Settings(BaseSettings):
 
     @property
     def cors_origin_list(self) -> list[str]:
-        return _split(self.cors_origins)
+        return split_list(self.cors_origins)
 
     @field_validator("admins")
     @classmethod
     def _addresses(cls, value: str) -> str:
-        for address in _split(value):
+        for address in split_list(value):
             if not is_address(address):
                 raise ValueError(f"ZOO_ADMINS contains {address!r}, which is not an address")
         return value
@@ -216,5 +216,5 @@ class KeySource:
             )
 
 
-def _split(value: str) -> list[str]:
+def split_list(value: str) -> list[str]:
     return [item.strip() for item in value.split(",") if item.strip()]

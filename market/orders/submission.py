@@ -7,7 +7,6 @@ A quote reads the dataset and the balance after ``parse_terms`` and ends with ``
 
 import secrets
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import cast
 
 from sqlalchemy.exc import IntegrityError
@@ -31,7 +30,7 @@ from market.orders.errors import BalanceTaken, DatasetNotFound, InvalidDataset
 from market.orders.models import PayerDraws
 from market.orders.schemas import JobSpec, Quote, SubmitJob
 from market.orders.terms import SignedTerms, Terms, parse_terms, sign_terms
-from market.platform.db.base import utc_now
+from market.platform.db.base import from_unix, utc_now
 from market.platform.db.bulk_insert import insert_together, violates
 from market.platform.db.session import UnitOfWork, enqueue_after_commit
 from market.platform.events.service import MARKET, new_event
@@ -269,7 +268,7 @@ def on_job_opened(session: Session, event: ChainEvent) -> None:
     job.escrowed_wei = event.args["budget"]
     job.fee_bps = event.args["feeBps"]
     job.open_tx = event.tx_hash
-    job.funded_at = datetime.fromtimestamp(event.timestamp, UTC)
+    job.funded_at = from_unix(event.timestamp)
     transition_job(session, job, JobEvent.DEPOSIT_FINAL)
     if was_rejected:
         cancel_now(session, job, MARKET, reason="deposit_after_rejection")
