@@ -81,13 +81,8 @@ def get_me(account: CurrentAccount, services: ServicesDep, session: Reads) -> Ac
     """Return your account, its roles, and the scopes of this credential."""
     registered = services.part(Registry).kind_of(session, account.address)
     roles: list[Role] = ["user", *([registered] if registered else []), *sorted(account.roles)]  # type: ignore[list-item]
-    return AccountView(
-        address=account.address,
-        is_admin=account.is_admin,
-        roles=roles,
-        credential=account.credential_kind,
-        scopes=sorted(account.scopes),
-    )
+    scopes = sorted(account.scopes)
+    return from_row(AccountView, account, roles=roles, credential=account.credential_kind, scopes=scopes)
 
 
 @router.post("/me/keys", status_code=201, responses=refusals(*_KEY_REFUSALS), dependencies=[IDEMPOTENT_ROUTE])

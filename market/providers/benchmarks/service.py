@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import ProviderEvent, ProviderStatus
 from market.domain.network import Benchmark, NetworkParameters, Tier
-from market.domain.nodes.hardware import insufficient_key
+from market.domain.nodes.placement import insufficient_key
 from market.platform.db.base import utc_now
 from market.platform.db.rows import from_row
 from market.platform.db.session import Database
