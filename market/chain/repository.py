@@ -122,16 +122,10 @@ def orphan_above(session: Session, number: int) -> None:
 
 def canonical_events(session: Session, after: int, until: int) -> list[ChainEvent]:
     """Return the decoded events of canonical blocks in (after, until], in the chain's order."""
-    return _events(session, ChainBlock.number > after, ChainBlock.number <= until)
+    return events_where(session, ChainBlock.number > after, ChainBlock.number <= until)
 
 
-def final_events(session: Session, topic: str) -> list[ChainEvent]:
-    """Return the final events with the indexed ``topic`` (0x hex), in the chain's order."""
-    final = select(ChainCursor.finalised_number).scalar_subquery()
-    return _events(session, ChainLog.topics.contains([topic]), ChainBlock.number <= final)
-
-
-def _events(session: Session, *conditions: ColumnElement[bool]) -> list[ChainEvent]:
+def events_where(session: Session, *conditions: ColumnElement[bool]) -> list[ChainEvent]:
     rows = session.execute(
         select(ChainLog, ChainBlock)
         .join(ChainBlock, ChainBlock.hash == ChainLog.block_hash)

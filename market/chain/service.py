@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from market.chain import repository
 from market.chain.contracts.codec import Call, ChainEvent, encode_call, event_topic, to_json
 from market.chain.errors import BadArguments
-from market.chain.models import OPERATOR, ChainCursor, TxIntent
+from market.chain.models import OPERATOR, ChainBlock, ChainCursor, ChainLog, TxIntent
 from market.domain.lifecycle import IntentStatus
 from market.platform.db.session import UnitOfWork, enqueue_after_commit
 
@@ -88,12 +88,13 @@ def newest_attempt(session: Session, subject: str, key: str) -> TxIntent | None:
 
 def final_events(session: Session, topic: str) -> list[ChainEvent]:
     """Return the final events with the indexed ``topic`` (job id, evidence digest), in order."""
-    return repository.final_events(session, topic)
+    final = select(ChainCursor.finalised_number).scalar_subquery()
+    return repository.events_where(session, ChainLog.topics.contains([topic]), ChainBlock.number <= final)
 
 
 def final_events_named(session: Session, contract: str, event: str) -> list[ChainEvent]:
     """Return all final events of one kind, in order; for rare kinds."""
-    return repository.final_events(session, event_topic(contract, event))
+    return final_events(session, event_topic(contract, event))
 
 
 def waiting_intents(session: Session) -> dict[str, int]:

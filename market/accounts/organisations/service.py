@@ -114,11 +114,10 @@ def set_member(session: Session, organisation_id: int, actor: str, address: str,
         require(session, organisation_id, actor, Role.OWNER)
     if row is None:
         row = Member(organisation_id=organisation_id, address=address, limit_id=spending.create_limit(session, caps))
-        row.role = _text(role)
         session.add(row)
     else:
         spending.set_caps(session, row.limit_id, caps)
-        row.role = _text(role)
+    row.role = _text(role)
     session.flush()
     _require_owner(session, organisation_id)
     data: dict[str, object] = {"address": address, "role": row.role, "caps": _caps_data(caps)}
