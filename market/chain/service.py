@@ -1,7 +1,9 @@
-"""Transaction intents and final events, for the market's features."""
+"""Transaction intents, repeated contract calls and final events, for the market's features."""
 
+from datetime import timedelta
 from typing import NotRequired, Unpack
 
+import structlog
 from sqlalchemy import func, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
@@ -11,9 +13,12 @@ from market.chain.contracts.codec import Call, ChainEvent, encode_call, event_to
 from market.chain.errors import BadArguments
 from market.chain.models import OPERATOR, ChainBlock, ChainCursor, ChainLog, TxIntent
 from market.domain.lifecycle import IntentStatus
+from market.platform.db.base import utc_now
 from market.platform.db.session import UnitOfWork, enqueue_after_commit
 
 SEND_TASK = "chain.send"
+RETRY_AFTER = timedelta(seconds=30)
+_log = structlog.get_logger(__name__)
 
 
 class IntentFields(Call):
@@ -84,6 +89,28 @@ def newest_attempt(session: Session, subject: str, key: str) -> TxIntent | None:
     """Return the newest intent of a subject with a key ``key:0``, ``key:1`` and so on."""
     attempts = (TxIntent.subject == subject, TxIntent.key.startswith(f"{key}:", autoescape=True))
     return session.scalar(select(TxIntent).where(*attempts).order_by(TxIntent.id.desc()).limit(1))
+
+
+def should_retry(session: Session, *, key: str, subject: str) -> bool:
+    """Return True if :func:`request_call` would queue such a call now."""
+    made = newest_attempt(session, subject, key)
+    return made is None or (made.status == IntentStatus.REVERTED and utc_now() >= made.updated_at + RETRY_AFTER)
+
+
+def request_call(session: Session, **fields: Unpack[IntentFields]) -> None:
+    """Queue the call unless it is queued, sent or successful. A refused call is queued again.
+
+    ``key`` identifies the call; the key of each attempt is derived from it.
+    """
+    key, subject = fields["key"], fields["subject"]
+    if not should_retry(session, key=key, subject=subject):
+        return
+    attempt = 0
+    if (made := newest_attempt(session, subject, key)) is not None:
+        _log.error("chain_call_retried", key=made.key, reason=made.reason, detail=made.detail)
+        attempt = int(made.key.removeprefix(f"{key}:")) + 1
+    fields["key"] = f"{key}:{attempt}"
+    queue_intent(session, **fields)
 
 
 def final_events(session: Session, topic: str) -> list[ChainEvent]:

@@ -1,4 +1,4 @@
-"""Changes to signed jobs: narrower terms, pause, resume, cancellation, and ends before the refund."""
+"""Changes to signed jobs: terms, pause, resume, cancellation, ends before the refund."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""Requests and answers of quotes, jobs and balances. Amounts: decimal wei; times: ISO 8601 in UTC."""
+"""Requests and answers of orders. Amounts: decimal wei; times: ISO 8601 in UTC."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self

@@ -1,4 +1,4 @@
-"""Tables of nodes: benchmarks, asks, uptime, record, stakes and attestations; outages of the market."""
+"""Tables of nodes: benchmarks, asks, record, stakes, attestations; the market's outages."""
 
 from datetime import datetime
 

@@ -64,7 +64,7 @@ class Signer:
 
     @classmethod
     def challenger(cls, settings: Settings, *, previous: bool = False) -> "Signer | None":
-        """Return the present or previous challenger's signer; None without a key. Raises UnusableKey."""
+        """Return the (previous) challenger's signer; None without a key. Raises UnusableKey."""
         source = settings.key_source("previous_challenger" if previous else "challenger")
         return cls._from_source(source, "disputes units") if source.is_set else None
 

@@ -1,4 +1,4 @@
-"""State transitions with their audit events, and job events: stored with the change, announced through Redis."""
+"""Transitions with audit events, and job events: stored with the change, announced later."""
 
 from collections.abc import Callable, Collection
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Dependencies of all routers: services, one unit of work per request, and known query parameters."""
+"""Dependencies of all routers: services, one unit of work, known query parameters."""
 
 from collections.abc import AsyncIterator
 from inspect import isclass
@@ -49,7 +49,7 @@ Reads = Annotated[Session, Depends(reader, scope="function")]
 
 
 async def only_known_parameters(request: Request) -> None:
-    """Refuse unknown query parameters of the routes under ``/v1``: an ignored typo changes the meaning.
+    """Refuse unknown query parameters under ``/v1``: an ignored typo changes the meaning.
 
     Raises:
         RequestValidationError: names the parameter and the nearest one of the route.

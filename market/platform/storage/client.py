@@ -201,7 +201,7 @@ class Storage:
         return True
 
     def verify_recently(self, what: Hashable, verify: Callable[[], object]) -> None:
-        """Call ``verify`` unless it passed for ``what`` within a minute: a CID's content never changes."""
+        """Call ``verify`` unless it passed within a minute, as the content of a CID never changes."""
         at = self._verified.get(what)
         if at is not None and monotonic() - at < _VERIFIED_SECONDS:
             return

@@ -1,4 +1,4 @@
-"""Counts of a node's work per epoch, and reviews of its reliability score: demotion and recovery."""
+"""Counts of a node's work per epoch, and reviews of its score: demotion and recovery."""
 
 from datetime import datetime, timedelta
 
