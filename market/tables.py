@@ -8,13 +8,12 @@ import market.auctions.models
 import market.chain.models
 import market.jobs.models
 import market.ledger.models
-import market.orders.balance.models
+import market.orders.models
 import market.payments.rewards.models
 import market.payments.settlement.models
 import market.platform.events.models
 import market.platform.storage.models
 import market.providers.models
-import market.providers.outages.models
 import market.training.aggregation.models
 import market.training.checkpoints.models
 import market.training.commitments.models

@@ -9,7 +9,7 @@ from market.accounts.idempotency import delete_expired_answers
 from market.auctions import service as auctions
 from market.orders import amendments
 from market.platform.db.session import database_now
-from market.platform.events.announcer import announce, delete_old_steps
+from market.platform.events.service import announce, delete_old_steps
 from market.platform.storage import quota
 from market.providers import repository as providers
 from market.providers.outages import service as outages

@@ -13,8 +13,8 @@ from sqlalchemy.orm import Session
 
 from market.chain.contracts.bindings import Disputes, DisputesDispute, DisputesUnit, JobEscrow, UnitCommitment
 from market.chain.contracts.codec import Call
-from market.chain.requests import request_call, should_retry
 from market.chain.rpc.client import Block
+from market.chain.service import request_call, should_retry
 from market.chain.views import ChainViews
 from market.domain.lifecycle import DISPUTE_STATUSES, DisputeStatus
 from market.domain.network import NetworkParameters

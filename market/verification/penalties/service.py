@@ -4,7 +4,7 @@ from sqlalchemy.orm import Session
 
 from market.chain.contracts.bindings import ProviderStaking
 from market.chain.contracts.codec import ChainEvent
-from market.chain.requests import request_call
+from market.chain.service import request_call
 from market.domain.verification.sampling import OFFENCE_IDS
 from market.platform.db.rows import from_row
 from market.platform.db.session import Database

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from market.chain.contracts import bindings
 from market.chain.contracts.bindings import Omissions
 from market.chain.contracts.codec import ChainEvent
-from market.chain.requests import request_call
+from market.chain.service import request_call
 from market.domain.verification.lifecycle import OmissionEvent, OmissionStatus, WindowStatus
 from market.platform.db.base import from_unix, utc_now
 from market.platform.db.session import Database, enqueue_after_commit

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from market.chain.contracts.bindings import WorkWindows
 from market.chain.contracts.codec import ChainEvent
-from market.chain.requests import request_call
+from market.chain.service import request_call
 from market.domain.lifecycle import UnitStatus
 from market.domain.network import NetworkParameters
 from market.domain.verification.lifecycle import WindowEvent, WindowStatus

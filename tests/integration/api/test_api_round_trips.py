@@ -19,7 +19,7 @@ from sqlalchemy import event, func, literal, select, update
 from sqlalchemy.exc import IntegrityError
 
 from market.accounts import service as accounts
-from market.accounts.caller_lookup import Callers
+from market.accounts.deps import Callers
 from market.accounts.models import Credential
 from market.accounts.service import Principal
 from market.chain.contracts.codec import Deployment, encode_call

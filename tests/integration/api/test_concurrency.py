@@ -30,9 +30,9 @@ from market.domain.lifecycle import IllegalTransition, IntentStatus, JobStatus
 from market.domain.network import DEVNET
 from market.jobs.models import Job
 from market.jobs.service import get
-from market.orders import cancellation, submission
-from market.orders.balance.models import PayerDraws
+from market.orders import amendments, submission
 from market.orders.errors import BalanceTaken, NotCancellable
+from market.orders.models import PayerDraws
 from market.orders.schemas import SubmitJob
 from market.orders.terms import SignedTerms, parse_terms
 from market.payments.payables.service import end_settlement, record_payment, start_settling
@@ -158,7 +158,7 @@ class SubmissionsMachine(RuleBasedStateMachine):
 
         def stop() -> None:
             with self.world.database.transaction() as session:
-                cancellation.cancel(session, self.principal, job_id)
+                amendments.cancel(session, self.principal, job_id)
 
         for error in at_once([stop] * 2):
             assert error is None or isinstance(error, NotCancellable | IllegalTransition), error
@@ -199,7 +199,7 @@ class SubmissionsMachine(RuleBasedStateMachine):
                     expected += (job.paid_wei or 0) + (job.fee_wei or 0)
                 elif job.status != "rejected":
                     expected += job.budget_wei
-            assert spending.usage(session, self.limit).total_wei == expected <= CAP
+            assert spending.usage(session, self.limit).spent_total_wei == expected <= CAP
             total = session.scalar(select(PayerDraws.total_wei).where(PayerDraws.payer == self.payer)) or 0
             assert total == sum(job.budget_wei for job in jobs if job.status != "rejected") <= 2 * CAP
             rows = select(func.count()).select_from(Spending).where(Spending.limit_id == self.limit)

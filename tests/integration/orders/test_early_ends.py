@@ -11,7 +11,7 @@ from market.accounts.service import Principal
 from market.domain.lifecycle import JobStatus
 from market.domain.nodes.uptime import minute_of
 from market.jobs import repository as jobs_repository
-from market.orders import cancellation
+from market.orders import amendments
 from market.orders.errors import NotCancellable
 from market.platform.db.base import utc_now
 from market.providers.models import AskRow
@@ -109,8 +109,8 @@ def test_cancelled_running_job_pays_delivered_units(world: World, nodes: list[st
     world.deliver(nodes[0])
     at_work = world.work(nodes[1])
     payer = Principal(world.read(job_id).payer, frozenset(), 1, "session")
-    world.call(cancellation.cancel, payer, job_id)
-    world.call(cancellation.cancel, payer, job_id)  # again: nothing happens
+    world.call(amendments.cancel, payer, job_id)
+    world.call(amendments.cancel, payer, job_id)  # again: nothing happens
     assert world.read(job_id).status == JobStatus.CANCELLED
     statuses = [(unit.status, unit.reason) for unit in world.units(job_id)]
     assert statuses == [("uploaded", None)] + [("lost", "cancelled_by_payer")] * 3
@@ -127,14 +127,14 @@ def test_cancelled_running_job_pays_delivered_units(world: World, nodes: list[st
 def test_job_is_cancellable_only_before_training_ends(world: World, nodes: list[str]) -> None:
     waiting, finished = world.job(), world.running(nodes, rounds=1)
     principal = Principal(world.read(waiting).payer, frozenset(), 1, "session")
-    world.call(cancellation.cancel, principal, waiting)
+    world.call(amendments.cancel, principal, waiting)
     assert world.read(waiting).status == JobStatus.CANCELLED
     assert ("settlement.settle", ()) in world.wakes.seen
     world.deliver_all(nodes)
     world.aggregate(finished)
     admin = Principal(nodes[0], frozenset({"admin"}), 1, "session")
     with pytest.raises(NotCancellable):
-        world.call(cancellation.cancel, admin, finished)
+        world.call(amendments.cancel, admin, finished)
 
 
 def test_waiting_ends_exactly_at_wait_until(world: World) -> None:

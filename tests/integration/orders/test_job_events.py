@@ -24,8 +24,7 @@ from market.platform.db.base import utc_now
 from market.platform.db.redis_client import connect_redis
 from market.platform.db.session import Database
 from market.platform.events import repository as events_repository
-from market.platform.events.announcer import announce, delete_old_steps
-from market.platform.events.service import emit
+from market.platform.events.service import announce, delete_old_steps, emit
 from market.platform.storage.client import Storage
 from market.settings import Settings
 

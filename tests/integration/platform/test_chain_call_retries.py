@@ -7,8 +7,7 @@ from sqlalchemy import event, update
 
 from market.chain.contracts.bindings import WorkWindows
 from market.chain.models import TxAttempt, TxIntent
-from market.chain.requests import request_call
-from market.chain.service import intents_about, queue_intent
+from market.chain.service import intents_about, queue_intent, request_call
 from market.chain.transactions.limits import Limits
 from market.platform.db.base import utc_now
 

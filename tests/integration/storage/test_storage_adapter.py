@@ -14,8 +14,8 @@ from unittest import mock
 import pytest
 from kit.engines.ipfs_processes import StoreProcess, faulty
 
-from market.orders import dataset_check
 from market.orders.errors import InvalidDataset
+from market.orders.submission import require_dataset
 from market.platform.storage.client import Storage, StoredBlob
 from market.platform.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge, StorageUnavailable
 from market.training.rounds import service as rounds
@@ -95,7 +95,7 @@ def test_dataset_with_wrong_sizes_is_refused_before_payment(storage, claimed):
         dataset = storage.put(DatasetManifest(*splits).to_bytes(), max_bytes=1 << 20).cid
         spec = mock.Mock(dataset=dataset, start_model=None, model=mock.Mock(sequence_length=3))
         with pytest.raises(InvalidDataset, match="the file has 5 bytes"):
-            dataset_check.require_dataset(storage, spec)
+            require_dataset(storage, spec)
 
 
 def test_size_limit_applies_to_put_and_get(storage):

@@ -9,7 +9,7 @@ import pytest
 from kit.jobs.jobs_fixtures import at_once
 from kit.verification.verification_fixtures import VerificationWorld
 
-from market.chain.requests import RETRY_AFTER
+from market.chain.service import RETRY_AFTER
 from market.domain.lifecycle import IntentStatus, JobStatus
 from market.domain.network import DEVNET
 from market.jobs import repository as jobs_repository

@@ -12,8 +12,7 @@ from market.domain.lifecycle import LeaseEvent
 from market.platform.db.base import utc_now
 from market.platform.storage.client import Storage
 from market.providers import service as providers
-from market.providers.models import HeartbeatHour, Provider, ProviderEpoch
-from market.providers.outages.models import Outage
+from market.providers.models import HeartbeatHour, Outage, Provider, ProviderEpoch
 from market.providers.record import repository as record_repository
 from market.training.leases import expiry
 from market.training.leases import repository as leases_repository
