@@ -28,6 +28,14 @@ class ZooError(Exception):
         self.code, self.detail, self.remedy = code, detail, remedy
 
 
+class CodedError(Exception):
+    """Failure that a caller handles by its stable ``code``."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 class ApiError(ZooError):
     """The market refused a request (problem+json).
 

@@ -28,14 +28,14 @@ from zoo_compute.base.link import Link
 from zoo_compute.chain.wallet import Wallet
 from zoo_compute.client.http import Connection
 from zoo_compute.content.gateway import UNAVAILABLE
-from zoo_compute.node.background_services import BackgroundServices, NodeComponents
+from zoo_compute.node.background_services import BackgroundServices, ErrorThrottle, NodeComponents
 from zoo_compute.node.config import NodeConfig
+from zoo_compute.node.disk.files import DISK_REFUSES, is_disk_full
 from zoo_compute.node.disk.workspace import Workspace
 from zoo_compute.node.execution import hardware
 from zoo_compute.node.execution.executor import Executor, ExecutorError
 from zoo_compute.node.lifecycle import NodeLifecycle
 from zoo_compute.node.market.calls import WALLET_IN_USE, Lease, Market, PollAnswer
-from zoo_compute.node.periodic_tasks import DISK_REFUSES, ErrorThrottle, is_disk_full
 from zoo_compute.node.work.acknowledgements import Acknowledgements, Journal, NotAcknowledged
 from zoo_compute.node.work.held_lease import HeldLease, LeaseLost
 from zoo_compute.node.work.inputs import SlotStateMissing

@@ -7,9 +7,8 @@ from zoo_compute.base.errors import ConfigError, ZooError
 from zoo_compute.chain.wallet import Wallet
 from zoo_compute.node.agent import MakeExecutor, MakeWorker, NodeAgent
 from zoo_compute.node.config import NodeConfig
-from zoo_compute.node.disk.state_directory import lock_state_directory
+from zoo_compute.node.disk.files import DISK_REFUSES, lock_state_directory
 from zoo_compute.node.execution.executor import Executor, ExecutorError
-from zoo_compute.node.periodic_tasks import DISK_REFUSES
 from zoo_compute.node.work.worker import Worker
 
 

@@ -22,7 +22,8 @@ from zoo_compute.chain.settlements import ChainReader
 from zoo_compute.content.blockstore import BlockNotFound
 from zoo_compute.content.gateway import UNAVAILABLE, GatewayClient, GatewayUnavailable
 from zoo_compute.node.disk.workspace import Workspace
-from zoo_compute.replay.replay import Inputs, Replay, Replays, Report, Run, Unreplayable
+from zoo_compute.node.work.inputs import Run
+from zoo_compute.replay.replay import Inputs, Replay, Replays, Report, Unreplayable
 from zoo_protocol import merkle
 from zoo_protocol.hashing import from_hex, keccak, to_hex
 from zoo_protocol.payments.job_record import VERIFIED, JobRecord, UnitRecord

@@ -23,14 +23,11 @@ from zoo_compute.node.disk.workspace import Workspace
 from zoo_compute.node.disputes.segment_verdict import DIVERGED
 from zoo_compute.node.execution.executor import ExecutorError
 from zoo_compute.node.execution.tasks import take_unit
-from zoo_compute.node.work.inputs import SlotStateMissing, unit_task
+from zoo_compute.node.work.inputs import Run, SlotStateMissing, unit_task
 from zoo_protocol.content.unixfs import cid_of_file
 from zoo_protocol.hashing import from_hex, to_hex
 from zoo_protocol.payments.job_record import INPUT_FILES, JobRecord, UnitRecord
 from zoo_protocol.verification import trace
-
-Run = Callable[[dict[str, Any]], dict[str, Any]]
-"""Runs a ``train`` or ``catch_up`` task of :mod:`zoo_compute.node.execution.tasks`."""
 
 Report = Callable[[str], None]
 """Receives a message before long work."""

@@ -24,10 +24,10 @@ from zoo_compute.base.models import Network
 from zoo_compute.chain.wallet import Wallet
 from zoo_compute.node import lifecycle as node_lifecycle
 from zoo_compute.node.agent import NodeAgent
-from zoo_compute.node.attestation.quotes import AttestationRenewal
+from zoo_compute.node.attestation import AttestationRenewal
 from zoo_compute.node.background_services import BackgroundServices
 from zoo_compute.node.disk import workspace
-from zoo_compute.node.disk.durable_files import write_json
+from zoo_compute.node.disk.files import write_json
 from zoo_compute.node.disputes.defence import Disputes
 from zoo_compute.node.disputes.omissions import Omissions
 from zoo_compute.node.execution.executor import Executor

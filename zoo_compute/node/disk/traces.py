@@ -9,19 +9,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from zoo_compute.node.disk.durable_files import write_json
+from zoo_compute.base.errors import CodedError
+from zoo_compute.node.disk.files import write_json
 from zoo_protocol.hashing import from_hex, to_hex
 from zoo_protocol.messages import UnitCommitment
 from zoo_protocol.payments.job_record import leaf_of
 from zoo_protocol.verification.trace import state_leaf, trace_root
 
 
-class TraceLost(Exception):
+class TraceLost(CodedError):
     """The trace of a unit is not available; ``code`` is ``trace_unknown`` or ``trace_damaged``."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,9 @@ from zoo_compute.node.execution.frames import encode_frame, take_frame
 
 WARM_UP_SECONDS = 120.0
 
+TASK_TIMEOUT_SECONDS = 24 * 3600.0
+"""After this time the child is killed. The market's round deadline is far shorter."""
+
 _PROCESSOR_SLACK_SECONDS = 10.0
 _SILENCE_SECONDS = 2.0
 _LOG_TAIL_BYTES = 2000
@@ -103,7 +106,7 @@ class Executor:
     def run(
         self,
         task: dict[str, Any],
-        timeout: float,
+        timeout: float = TASK_TIMEOUT_SECONDS,
         on_progress: Progress | None = None,
         *,
         check: Callable[[], None] | None = None,

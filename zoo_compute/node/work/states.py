@@ -11,7 +11,7 @@ from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import GymError
 from training_gym.units.trace import state_path, stream_inner_digest
 from zoo_compute.content.gateway import GatewayClient
-from zoo_compute.node.disk.corruption import read_json
+from zoo_compute.node.disk.files import read_json
 from zoo_compute.node.disk.traces import Trace
 from zoo_compute.node.disk.workspace import Workspace
 from zoo_compute.node.work.inputs import Run, unit_task
