@@ -76,12 +76,7 @@ class Chain:
 
     def stake(self, amount: int) -> str:
         """Add to the stake with a permit; return the transaction's hash. Raises ZooError."""
-        if (balance := self.balance()) < amount:
-            raise ZooError(
-                "balance-too-low",
-                f"{self._sender} has {format_zen(balance)} ZEN; the stake needs {format_zen(amount)}",
-                remedy="Send ZEN to this address.",
-            )
+        self._require_balance(amount, "the stake needs")
         deadline = int(time.time()) + _PERMIT_SECONDS
         with chain_errors():
             permit = messages.permit_typed_data(
@@ -191,6 +186,18 @@ class Chain:
         with chain_errors():
             found = self._web3.eth.get_block(which)
             return Block(found["number"], found["timestamp"])
+
+    def _require_balance(self, amount: int, needs: str, remedy: str = "Send ZEN to this address.") -> None:
+        if (balance := self.balance()) < amount:
+            detail = f"{self._sender} has {format_zen(balance)} ZEN; {needs} {format_zen(amount)}"
+            raise ZooError("balance-too-low", detail, remedy=remedy)
+
+    def _approve(self, contract: Any, amount: int) -> None:
+        """Let a contract take ``amount`` of the wallet's ZEN, unless it may already."""
+        with chain_errors():
+            allowed = self._token.functions.allowance(self._sender, contract.address).call()
+        if allowed < amount:
+            self._send(self._token.functions.approve(contract.address, amount))
 
     def _payee(self, to: str | None) -> str:
         return self._sender if to is None else checked_address(to)
