@@ -13,22 +13,24 @@ import typer
 from zoo_compute.base.amounts import format_zen, short_zen
 from zoo_compute.base.errors import ConfigError, ZooError
 from zoo_compute.cli.session import ApiUrl, open_client
-from zoo_compute.terminal.confirmation import Yes, confirm
 from zoo_compute.terminal.output import (
     JsonFlag,
+    Yes,
+    confirm,
     in_zen,
     log_to_stderr,
     print_facts,
     print_json,
     print_note,
     print_result,
+    print_rows,
     print_table,
 )
 
 if TYPE_CHECKING:
     from zoo_compute.base.models import OmissionClaim
 
-app = typer.Typer(help="Run a provider or verifier node.", no_args_is_help=True)
+app = typer.Typer(name="node", help="Run a provider or verifier node.", no_args_is_help=True)
 _PROBE_BYTES = 8 << 30
 StateDir = Annotated[Path, typer.Option(help="Use this node's state directory.")]
 Recipient = Annotated[str | None, typer.Option(help="Pay to this address; default: your wallet.")]
@@ -272,7 +274,7 @@ def omissions(
     A running node claims by itself.
     """
     from zoo_compute.chain.omissions import OmissionChain
-    from zoo_compute.node.disk.state_directory import ACKNOWLEDGEMENTS, TRACES
+    from zoo_compute.node.disk.files import ACKNOWLEDGEMENTS, TRACES
     from zoo_compute.node.disk.traces import Traces
     from zoo_compute.node.disputes.omissions import Omissions
     from zoo_compute.node.work.acknowledgements import Journal
@@ -336,7 +338,7 @@ def disputes(
     A running node answers by itself, which costs native tokens.
     """
     from zoo_compute.chain.disputes import DisputeChain
-    from zoo_compute.node.disk.state_directory import DISPUTES, TRACES
+    from zoo_compute.node.disk.files import DISPUTES, TRACES
     from zoo_compute.node.disk.traces import Traces
     from zoo_compute.node.disputes.defence import Disputes, describe
 
@@ -365,20 +367,18 @@ def verdicts(state_dir: StateDir, as_json: JsonFlag = False) -> None:
     """Show the verdicts that your verifier signed; with --json, for `dispute submit --file`."""
     from dataclasses import asdict
 
-    from zoo_compute.node.disk.state_directory import VERDICTS
+    from zoo_compute.node.disk.files import VERDICTS
     from zoo_compute.node.disputes.referee import Verdicts
 
     _require_directory(state_dir)
     found = Verdicts(state_dir / VERDICTS).all()
-    if as_json:
-        print_json([asdict(verdict) for verdict in found])
-        return
     sides = {True: "provider", False: "challenger"}
-    rows = [
+    rows = (
         (one.dispute_id, one.draw, sides[one.provider_correct], one.reason, "yes" if one.delivered else "no")
         for one in found
-    ]
-    print_table(("dispute", "committee", "in favour of", "reason", "delivered"), rows)
+    )
+    columns = ("dispute", "committee", "in favour of", "reason", "delivered")
+    print_rows([asdict(verdict) for verdict in found], columns, rows, as_json=as_json)
 
 
 @app.command()

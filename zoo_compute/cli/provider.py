@@ -9,15 +9,14 @@ import typer
 from zoo_compute.base.amounts import format_zen
 from zoo_compute.base.errors import ApiError, ZooError
 from zoo_compute.cli.session import ApiUrl, open_client
-from zoo_compute.terminal.confirmation import Yes, confirm
-from zoo_compute.terminal.output import JsonFlag, in_zen, print_facts, print_json
+from zoo_compute.terminal.output import JsonFlag, Yes, confirm, in_zen, print_facts, print_json
 
 if TYPE_CHECKING:
     from zoo_compute.base.models import Provider
     from zoo_compute.chain.transactions import Chain
     from zoo_compute.client.client import Client
 
-app = typer.Typer(help="Take out your stake and your earnings.", no_args_is_help=True)
+app = typer.Typer(name="provider", help="Take out your stake and your earnings.", no_args_is_help=True)
 ALL = "all"
 _RUNNING = timedelta(minutes=2)  # a node reports at least once a minute
 
