@@ -21,8 +21,7 @@ import stamina
 from zoo_compute.base.errors import ConfigError
 from zoo_compute.base.link import Link
 from zoo_compute.content.blockstore import BlockNotFound, BlockStore
-from zoo_compute.content.peers import FAILURES, Fault, Peers, Stalled
-from zoo_compute.content.transfer import Transfer
+from zoo_compute.content.transfer import FAILURES, Fault, Peers, Stalled, Transfer
 from zoo_protocol.content import car, unixfs
 from zoo_protocol.content.cid import DAG_PB, MAX_BLOCK_BYTES, BlockMismatch, Cid, ContentError, parse, verify_block
 from zoo_protocol.content.unixfs import Leaf
@@ -231,17 +230,8 @@ class GatewayClient:
         return block
 
     def _ask_all_with_retries(self, cid: Cid) -> bytes:
-        for attempt in stamina.retry_context(
-            on=GatewayUnavailable,
-            attempts=self._attempts,
-            timeout=None,
-            wait_initial=0.1,
-            wait_max=2.0,
-            wait_jitter=0.1,
-        ):
-            with attempt:
-                return self._ask_all(cid)
-        raise AssertionError("the last attempt returns or raises")
+        retried = stamina.RetryingCaller(self._attempts, timeout=None, wait_initial=0.1, wait_max=2.0, wait_jitter=0.1)
+        return retried(GatewayUnavailable, self._ask_all, cid)
 
     def _ask_all(self, cid: Cid) -> bytes:
         failures: list[Exception] = []
