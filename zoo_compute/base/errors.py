@@ -1,5 +1,6 @@
 """Errors for users and providers, and exit codes of the command line."""
 
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
@@ -84,6 +85,16 @@ class Mismatch(ZooError):
     """Data differs from its hash, its signature or the chain."""
 
     exit_code = ExitCode.MISMATCH
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Difference between an expected and a found value at ``where``; ``code`` is stable."""
+
+    code: str
+    where: str
+    expected: str
+    found: str
 
 
 class DevnetError(ZooError):

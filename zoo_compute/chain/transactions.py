@@ -53,21 +53,11 @@ class Chain:
         self._sender = to_checksum_address(wallet.address)
         self._contracts = {name: to_checksum_address(address) for name, address in contracts.items()}
 
-    @cached_property
-    def _token(self) -> Any:
-        return self._contract("ZenToken")
-
-    @cached_property
-    def _staking(self) -> Any:
-        return self._contract("ProviderStaking")
-
-    @cached_property
-    def _escrow(self) -> Any:
-        return self._contract("JobEscrow")
-
-    @cached_property
-    def _rewards(self) -> Any:
-        return self._contract("Rewards")
+    # Building a contract takes 5 ms, so each is built on first use.
+    _token = cached_property(lambda self: self._contract("ZenToken"))
+    _staking = cached_property(lambda self: self._contract("ProviderStaking"))
+    _escrow = cached_property(lambda self: self._contract("JobEscrow"))
+    _rewards = cached_property(lambda self: self._contract("Rewards"))
 
     def balance(self, address: str | None = None) -> int:
         """Return the ZEN of an address (default: the wallet's)."""
@@ -203,7 +193,6 @@ class Chain:
         return self._sender if to is None else checked_address(to)
 
     def _contract(self, name: str) -> Any:
-        """Return the contract; building one takes 5 ms, so each is built on first use."""
         return self._web3.eth.contract(address=self._contracts[name], abi=artifact(name).abi)
 
     def _send(self, call: Any, fee_percent: int = 100) -> str:

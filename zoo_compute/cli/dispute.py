@@ -64,9 +64,8 @@ def open_(
 
     The unit is replayed first. Then the command shows the bond and asks.
     """
-    from zoo_compute.audit.challenge import find_challenge
     from zoo_compute.audit.evidence import evidence_of
-    from zoo_compute.audit.unit_record import Place, market_record_reader
+    from zoo_compute.audit.unit_record import Place, find_challenge, market_record_reader
     from zoo_compute.chain.wallet import checked_address
     from zoo_compute.node.execution import hardware
 

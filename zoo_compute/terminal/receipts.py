@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from zoo_compute.audit.evidence import evidence_of
-from zoo_compute.audit.finding import Finding
 from zoo_compute.audit.receipt import differences, verify_job, verify_round
 from zoo_compute.base.amounts import short_zen
-from zoo_compute.base.errors import Mismatch
+from zoo_compute.base.errors import Finding, Mismatch
 from zoo_compute.client.client import Client
 from zoo_compute.terminal.output import in_zen, print_facts, print_note, print_records, print_table
 
