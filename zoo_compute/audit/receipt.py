@@ -57,7 +57,6 @@ def verify_job(
     """Recompute the receipt of a settled job.
 
     Args:
-        job_id: 0x hex.
         chain: reader on a node that the caller trusts.
         gateway: any IPFS gateways; each block is verified against its CID.
         loss: recomputes validation losses; None takes them from the record.

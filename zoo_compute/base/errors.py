@@ -41,7 +41,6 @@ class ApiError(ZooError):
     """The market refused a request (problem+json).
 
     Attributes:
-        status: HTTP status.
         field: path of the invalid request field, if any.
         extra: other members of the problem document.
     """

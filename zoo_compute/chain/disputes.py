@@ -29,7 +29,6 @@ class Challenge:
     """Arguments of ``Disputes.open``; hashes as 0x hex.
 
     Attributes:
-        order: order of the unit's job.
         unit: the disputed commitment.
         signature: the provider's signature of the commitment.
         window_root: root of the committed window that contains it.

@@ -39,7 +39,6 @@ class Chain:
     """Contract calls with a wallet, in wei of ZEN. Methods raise Unreachable.
 
     Args:
-        rpc_url: URL of an Ethereum node.
         contracts: addresses by name, as in ``GET /v1/network``.
     """
 

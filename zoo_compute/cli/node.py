@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zoo_compute.base.amounts import format_zen, short_zen
-from zoo_compute.base.errors import ConfigError, ZooError
+from zoo_compute.base.errors import ConfigError
 from zoo_compute.cli.session import ApiUrl, open_client
 from zoo_compute.terminal.output import (
     JsonFlag,
@@ -115,13 +115,11 @@ def run(
 
 
 def _confirm_stake(api_url: str, role: Role, tier: str) -> None:
-    from zoo_compute.chain.transactions import Chain
-
     with open_client(api_url) as client:
         network = client.network()
         if role is Role.provider and tier not in network.tiers:
             return  # the node refuses it
-        account = Chain(network.rpc_url, network.contracts, client.signing_wallet("a node")).stake_account()
+        account = client.chain("a node").stake_account()
     minimum = network.verifier_minimum_stake_wei
     if role is Role.provider:
         minimum = network.tiers[tier].minimum_stake_wei
@@ -138,17 +136,15 @@ def _confirm_stake(api_url: str, role: Role, tier: str) -> None:
 def environment(profile: Profile = None, as_json: JsonFlag = False) -> None:
     """Show this machine's environment class, without a market."""
     from zoo_compute.node.execution import hardware
-    from zoo_compute.node.execution.executor import Executor, ExecutorError
+    from zoo_compute.node.execution.executor import Executor, executor_errors
 
     chosen = hardware.profile(profile)
     with (
         tempfile.TemporaryDirectory(prefix="zoo-environment-") as directory,
         Executor(chosen, _PROBE_BYTES, Path(directory)) as executor,
+        executor_errors(),
     ):
-        try:
-            shown = {"profile": chosen.name, "environment_class": executor.environment_class}
-        except ExecutorError as error:
-            raise ZooError(f"executor-{error.code.replace('_', '-')}", str(error)) from error
+        shown = {"profile": chosen.name, "environment_class": executor.environment_class}
     print_result(shown, as_json=as_json)
 
 
@@ -202,11 +198,8 @@ def commit(
     as_json: JsonFlag = False,
 ) -> None:
     """Commit on chain to your tier's uptime. This is final: each day below it costs a penalty."""
-    from zoo_compute.chain.transactions import Chain
-
     with open_client(api_url) as client:
-        network = client.network()
-        chain = Chain(network.rpc_url, network.contracts, client.signing_wallet("committing"))
+        chain = client.chain("committing")
         until = chain.time() + days * 86_400
         plan = {
             "committed until": f"{datetime.fromtimestamp(until, UTC):%Y-%m-%d %H:%M} UTC",

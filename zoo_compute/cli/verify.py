@@ -64,29 +64,27 @@ def replay_unit(client: "Client", place: "Place", runs_as: "ExecutionProfile", *
     """
     from zoo_compute.audit.evidence import evidence_of
     from zoo_compute.audit.unit_record import market_record_reader
-    from zoo_compute.node.execution.executor import Executor, ExecutorError
+    from zoo_compute.node.execution.executor import Executor, executor_errors
     from zoo_compute.replay.check import check_unit
 
-    with tempfile.TemporaryDirectory(prefix="zoo-verify-") as directory:
-        try:
-            with (
-                evidence_of(client.network()) as (chain, gateway),
-                Executor(runs_as, _MEMORY_BYTES, Path(directory)) as executor,
-                _progress(as_json) as show,
-            ):
-                return check_unit(
-                    place,
-                    chain,
-                    gateway,
-                    Path(directory),
-                    executor.environment_class,
-                    lambda task: executor.run(task, on_progress=show),
-                    lambda leaf: _published_trace(client, leaf),
-                    market_record_reader(client.connection),
-                    print_note,
-                )
-        except ExecutorError as error:
-            raise ZooError(f"executor-{error.code.replace('_', '-')}", str(error)) from error
+    with (
+        tempfile.TemporaryDirectory(prefix="zoo-verify-") as directory,
+        executor_errors(),
+        evidence_of(client.network()) as (chain, gateway),
+        Executor(runs_as, _MEMORY_BYTES, Path(directory)) as executor,
+        _progress(as_json) as show,
+    ):
+        return check_unit(
+            place,
+            chain,
+            gateway,
+            Path(directory),
+            executor.environment_class,
+            lambda task: executor.run(task, on_progress=show),
+            lambda leaf: _published_trace(client, leaf),
+            market_record_reader(client.connection),
+            print_note,
+        )
 
 
 @app.command("round")

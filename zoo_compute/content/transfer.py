@@ -87,13 +87,8 @@ class Peers:
     def report(self, gateway: str, error: Exception) -> Fault:
         """Record a failure, one of ``FAILURES``, and avoid the gateway for its period."""
         fault = Fault(gateway, _code(error), f"{type(error).__name__}: {error}")
-        log.log(
-            logging.INFO if fault.code == "absent" else logging.WARNING,
-            "gateway_fault gateway=%s code=%s detail=%s",
-            gateway,
-            fault.code,
-            fault.detail,
-        )
+        level = logging.INFO if fault.code == "absent" else logging.WARNING
+        log.log(level, "gateway_fault gateway=%s code=%s detail=%s", gateway, fault.code, fault.detail)
         with self._lock:
             self._faults.append(fault)
             until = time.monotonic() + AVOIDED_SECONDS[fault.code]

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
+from zoo_compute.base.amounts import format_zen
 from zoo_compute.base.errors import ZooError
 from zoo_compute.base.link import Link
 from zoo_compute.base.models import Network
@@ -22,7 +23,8 @@ from zoo_compute.chain.omissions import OmissionChain
 from zoo_compute.chain.referees import RefereeChain
 from zoo_compute.chain.settlements import ChainReader
 from zoo_compute.chain.wallet import Wallet
-from zoo_compute.client.http import Connection
+from zoo_compute.client import earnings
+from zoo_compute.client.http import Connection, answer_errors
 from zoo_compute.content.gateway import GatewayClient
 from zoo_compute.node.attestation import AttestationRenewal, GpuSource, QuoteSource, collateral_from
 from zoo_compute.node.config import NodeConfig
@@ -38,13 +40,15 @@ from zoo_compute.node.disputes.segment_verdict import ReplayContext
 from zoo_compute.node.execution import hardware
 from zoo_compute.node.execution.executor import Executor
 from zoo_compute.node.market.calls import Market
-from zoo_compute.node.payouts import Payouts
 from zoo_compute.node.work.acknowledgements import Journal
 
 log = logging.getLogger(__name__)
 _DISPUTES_SECONDS = 10.0  # response deadlines are hours
 _TASKS_SECONDS = 1.0  # each task has an interval of its own
 _REPEAT_SECONDS = 300.0
+
+REWARD_SECONDS = 60.0
+"""Minimum interval between looks for rewards, which come once a day."""
 
 PeriodicTask = Callable[[], None]
 """Does the work that is due. Each task keeps its own interval."""
@@ -69,6 +73,45 @@ def run_periodic_task(what: str, task: PeriodicTask, throttle: ErrorThrottle) ->
         task()
     except (ZooError, *DISK_REFUSES) as error:
         throttle.warn(f"task_failed task={what!r}: {error} {getattr(error, 'remedy', None) or ''}".rstrip())
+
+
+class Payouts:
+    """Periodic claims. Claims do not expire."""
+
+    def __init__(self, config: NodeConfig, connection: Connection, network: Network, wallet: Wallet) -> None:
+        self._connection = connection
+        self._network = network
+        self._wallet = wallet
+        self._to = config.payout_address
+        self._is_paid = config.role == "provider"  # verifiers have rewards only
+        self._interval = config.claim_seconds
+        self._next_at = self._rewards_at = 0.0
+
+    def collect(self) -> None:
+        """Claim what is due; does nothing within ``claim_seconds`` of the last call.
+
+        Raises:
+            ApiError, Unreachable: try again later.
+            ZooError: the contract refuses the claim.
+        """
+        if time.monotonic() < self._next_at:
+            return
+        self._next_at = time.monotonic() + self._interval
+        if self._is_paid:
+            with answer_errors("GET /v1/claims"):
+                claims = earnings.list_claims(self._connection)
+            taken, tx = earnings.claim_pay(claims, self._network, self._wallet, self._to)
+            if taken:
+                total = format_zen(sum(claim.amount_wei for claim in taken))
+                log.info("pay_claimed zen=%s batches=%s tx=%s", total, len(taken), tx)
+        if time.monotonic() < self._rewards_at:
+            return
+        self._rewards_at = time.monotonic() + REWARD_SECONDS
+        with answer_errors("GET /v1/rewards"):
+            earned = earnings.list_rewards(self._connection)
+        reward, tx = earnings.claim_rewards(earned, self._network, self._wallet, self._to)
+        if reward is not None:
+            log.info("rewards_claimed zen=%s tx=%s", format_zen(reward.amount_wei), tx)
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,12 +145,10 @@ def check_unit(
     """Replay a unit and decide all attempts at it.
 
     Args:
-        place: the unit.
         chain: reader on a node that the caller trusts.
         gateway: any IPFS gateways; each block is verified against its CID.
         workdir: existing directory for inputs and states.
         environment_class: class of the process behind ``run``.
-        run: trains the unit.
         find_trace: called if the record's evidence does not contain an attempt's leaves.
         read_market: called for a unit without a settlement.
         report: called before earlier units are replayed for a missing replica state.

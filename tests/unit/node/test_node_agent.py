@@ -25,14 +25,13 @@ from zoo_compute.chain.wallet import Wallet
 from zoo_compute.node import lifecycle as node_lifecycle
 from zoo_compute.node.agent import NodeAgent
 from zoo_compute.node.attestation import AttestationRenewal
-from zoo_compute.node.background_services import BackgroundServices
+from zoo_compute.node.background_services import BackgroundServices, Payouts
 from zoo_compute.node.disk import workspace
 from zoo_compute.node.disk.files import write_json
 from zoo_compute.node.disputes.defence import Disputes
 from zoo_compute.node.disputes.omissions import Omissions
 from zoo_compute.node.execution.executor import Executor
 from zoo_compute.node.market.calls import Lease
-from zoo_compute.node.payouts import Payouts
 from zoo_protocol.content.cid import RAW, of_block
 
 

@@ -18,14 +18,13 @@ from zoo_compute.chain.disputes import Dispute, DisputePhase
 from zoo_compute.chain.referees import Seat
 from zoo_compute.chain.wallet import Block, Wallet
 from zoo_compute.node.attestation import AttestationRenewal
-from zoo_compute.node.background_services import ErrorThrottle
+from zoo_compute.node.background_services import ErrorThrottle, Payouts
 from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.disk.files import lock_state_directory
 from zoo_compute.node.disputes.referee import Referee, Verdicts
 from zoo_compute.node.execution.executor import Executor
 from zoo_compute.node.lifecycle import NodeLifecycle
 from zoo_compute.node.market.calls import Market
-from zoo_compute.node.payouts import Payouts
 from zoo_compute.node.process import run_node
 from zoo_compute.node.work import acknowledgements
 from zoo_compute.node.work.acknowledgements import Acknowledgements, Journal, NotAcknowledged

@@ -26,7 +26,6 @@ class Trace:
     """A signed commitment, and the states that its root covers.
 
     Attributes:
-        unit: the commitment.
         environment: environment class of all states, 0x hex of 32 bytes.
         states: digests of the boundary states 0 to the number of segments, 0x hex of 32 bytes each.
         task: the unit's inputs as named by its lease, for retraining; None in files of older versions.

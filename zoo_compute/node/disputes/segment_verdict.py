@@ -96,7 +96,6 @@ def decide_segment(
     Args:
         step: index of the segment.
         state_cid: CID of the start state as reported by the provider.
-        deadline: rule for missing data.
 
     Raises:
         NoVerdict: no verdict can be signed, or not yet.

@@ -18,6 +18,7 @@ from typing import Any
 
 import zoo_compute
 from training_gym.runtime.profile import ExecutionProfile
+from zoo_compute.base.errors import ZooError
 from zoo_compute.node.execution.frames import encode_frame, take_frame
 
 WARM_UP_SECONDS = 120.0
@@ -50,6 +51,15 @@ class ExecutorError(Exception):
         self.code = code
         self.field = field
         self.message = message
+
+
+@contextlib.contextmanager
+def executor_errors() -> Iterator[None]:
+    """Convert an :class:`ExecutorError` to a :class:`ZooError` of the command."""
+    try:
+        yield
+    except ExecutorError as error:
+        raise ZooError(f"executor-{error.code.replace('_', '-')}", str(error)) from error
 
 
 class Executor:
