@@ -46,15 +46,10 @@ class Trace:
     @property
     def root(self) -> str:
         """Trace root of these states, 0x hex; differs from the signed one if a field was changed."""
-        unit, places = self.unit, enumerate(self.states)
-        return to_hex(
-            trace_root(
-                [
-                    state_leaf(unit.jobId, unit.round, unit.slot, boundary, from_hex(state), self.environment)
-                    for boundary, state in places
-                ]
-            )
-        )
+        place = self.unit.jobId, self.unit.round, self.unit.slot
+        digests = enumerate(map(from_hex, self.states))
+        leaves = [state_leaf(*place, boundary, digest, self.environment) for boundary, digest in digests]
+        return to_hex(trace_root(leaves))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,17 +7,15 @@ long as it can be disputed, and retraining from them gives the same states.
 import logging
 from dataclasses import dataclass, field
 
-from training_gym.spec.errors import GymError
 from zoo_compute.base.errors import ZooError
 from zoo_compute.chain.disputes import DisputePhase
-from zoo_compute.content.gateway import UNAVAILABLE, GatewayClient
+from zoo_compute.content.gateway import GatewayClient
 from zoo_compute.node.disk.traces import TraceLost, Traces
 from zoo_compute.node.disk.workspace import Workspace
 from zoo_compute.node.disputes.defence import Disputes
-from zoo_compute.node.execution.executor import Executor, ExecutorError
+from zoo_compute.node.execution.executor import Executor
 from zoo_compute.node.market.calls import Market
-from zoo_compute.node.work.inputs import SlotStateMissing
-from zoo_compute.node.work.states import StateUnavailable, state_file
+from zoo_compute.node.work.states import STATE_ERRORS, StateUnavailable, state_file
 from zoo_compute.node.work.uploads import upload_disputed
 
 log = logging.getLogger(__name__)
@@ -56,16 +54,7 @@ class Disclosure:
             try:
                 self._disclose(dispute_id, unit_id, state.step)
                 self._log_once(dispute_id, "")
-            except (
-                ZooError,
-                TraceLost,
-                StateUnavailable,
-                ExecutorError,
-                GymError,
-                *UNAVAILABLE,
-                SlotStateMissing,
-                OSError,
-            ) as error:
+            except (ZooError, TraceLost, *STATE_ERRORS, OSError) as error:
                 self._log_once(dispute_id, str(error))
 
     def _disclose(self, dispute_id: str, unit_id: str, step: int) -> None:
