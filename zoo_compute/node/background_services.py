@@ -75,17 +75,16 @@ def run_periodic_task(what: str, task: PeriodicTask, throttle: ErrorThrottle) ->
         throttle.warn(f"task_failed task={what!r}: {error} {getattr(error, 'remedy', None) or ''}".rstrip())
 
 
+@dataclass
 class Payouts:
     """Periodic claims. Claims do not expire."""
 
-    def __init__(self, config: NodeConfig, connection: Connection, network: Network, wallet: Wallet) -> None:
-        self._connection = connection
-        self._network = network
-        self._wallet = wallet
-        self._to = config.payout_address
-        self._is_paid = config.role == "provider"  # verifiers have rewards only
-        self._interval = config.claim_seconds
-        self._next_at = self._rewards_at = 0.0
+    config: NodeConfig
+    connection: Connection
+    network: Network
+    wallet: Wallet
+    _next_at: float = 0.0
+    _rewards_at: float = 0.0
 
     def collect(self) -> None:
         """Claim what is due; does nothing within ``claim_seconds`` of the last call.
@@ -96,11 +95,11 @@ class Payouts:
         """
         if time.monotonic() < self._next_at:
             return
-        self._next_at = time.monotonic() + self._interval
-        if self._is_paid:
+        self._next_at = time.monotonic() + self.config.claim_seconds
+        if self.config.role == "provider":  # verifiers have rewards only
             with answer_errors("GET /v1/claims"):
-                claims = earnings.list_claims(self._connection)
-            taken, tx = earnings.claim_pay(claims, self._network, self._wallet, self._to)
+                claims = earnings.list_claims(self.connection)
+            taken, tx = earnings.claim_pay(claims, self.network, self.wallet, self.config.payout_address)
             if taken:
                 total = format_zen(sum(claim.amount_wei for claim in taken))
                 log.info("pay_claimed zen=%s batches=%s tx=%s", total, len(taken), tx)
@@ -108,8 +107,8 @@ class Payouts:
             return
         self._rewards_at = time.monotonic() + REWARD_SECONDS
         with answer_errors("GET /v1/rewards"):
-            earned = earnings.list_rewards(self._connection)
-        reward, tx = earnings.claim_rewards(earned, self._network, self._wallet, self._to)
+            earned = earnings.list_rewards(self.connection)
+        reward, tx = earnings.claim_rewards(earned, self.network, self.wallet, self.config.payout_address)
         if reward is not None:
             log.info("rewards_claimed zen=%s tx=%s", format_zen(reward.amount_wei), tx)
 

@@ -132,7 +132,7 @@ def test_node_continues_with_newly_named_network(
 ) -> None:
     other = NETWORK.model_copy(update={"contracts": {**NETWORK.contracts, "JobEscrow": "0x" + "e7" * 20}})
     seen: set[str] = set()
-    monkeypatch.setattr(Payouts, "collect", lambda payouts: seen.add(payouts._network.contracts["JobEscrow"]))
+    monkeypatch.setattr(Payouts, "collect", lambda payouts: seen.add(payouts.network.contracts["JobEscrow"]))
     try:
         for network in (NETWORK, other):
             node._services.use_network(network)

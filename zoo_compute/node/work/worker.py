@@ -3,7 +3,8 @@
 import hashlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,6 @@ from zoo_compute.node.disk.workspace import MAX_INPUT_BYTES, Workspace
 from zoo_compute.node.execution.executor import Executor
 from zoo_compute.node.market.calls import Lease, Market
 from zoo_compute.node.work.acknowledgements import Acknowledgements, NotAcknowledged
-from zoo_compute.node.work.effort import UnitResourceUsage
 from zoo_compute.node.work.held_lease import HeldLease
 from zoo_compute.node.work.inputs import UNIT_FIELDS, SlotStateMissing, model_and_data, unit_task
 from zoo_compute.node.work.states import state_file
@@ -57,6 +57,36 @@ class LinkTooSlow(Exception):
     """
 
     code = "link_too_slow"
+
+
+class UnitResourceUsage:
+    """Usage of one unit since construction, with other leases' traffic of that time; not verified."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._up, self._down = link.up.bytes, link.down.bytes
+        self._transfer_seconds = 0.0
+
+    @contextmanager
+    def transferring(self) -> Iterator[None]:
+        """Count the block as transfer time, and give its transfers precedence over background ones."""
+        started = time.monotonic()
+        try:
+            with self._link.urgent():
+                yield
+        finally:
+            self._transfer_seconds += time.monotonic() - started
+
+    def report(self, compute_seconds: float) -> dict[str, Any]:
+        """Return times in ms, bytes each way, and last rates in bytes per second, or None."""
+        return {
+            "compute_ms": round(1000 * compute_seconds),
+            "transfer_ms": round(1000 * self._transfer_seconds),
+            "bytes_up": self._link.up.bytes - self._up,
+            "bytes_down": self._link.down.bytes - self._down,
+            "up_bytes_per_second": self._link.up.bytes_per_second,
+            "down_bytes_per_second": self._link.down.bytes_per_second,
+        }
 
 
 def require_link(lease: Lease, bytes_per_second: int | None) -> None:
