@@ -1,4 +1,4 @@
-"""Checks of a job's samples: their rates, the signed results on them, and the reasons of rejections.
+"""Checks of a job's samples: their rates, the signed results, the reasons of rejections.
 
 The tolerance of a cross-class result cannot be recomputed from a record: it rests on the market's word.
 """

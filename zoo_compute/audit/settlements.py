@@ -34,7 +34,7 @@ class Verification:
 
 
 def signer_of(chain: ChainReader, message: Message, signature: str, *, strictly: bool = True) -> str:
-    """Return the signer of a message to the escrow, ``strictly`` as the contract; else the error's text."""
+    """Return the signer of a message, or an error's text; ``strictly``: as the contract."""
     domain = Domain(chain.chain_id, chain.address("JobEscrow"))
     try:
         return (recover_strictly if strictly else recover)(typed_data(domain, message), signature)

@@ -1,4 +1,4 @@
-"""Record of a unit, from settlement lines on chain or before that from the market, and its challenge.
+"""Record of a unit, from settlement lines on chain or from the market; its challenge.
 
 The market's answer has the same form. Signatures and windows are verified in both cases, but before settlement only the
 market names the unit's inputs.

@@ -60,7 +60,7 @@ class LinkTooSlow(Exception):
 
 
 class UnitResourceUsage:
-    """Usage of one unit since construction, with other leases' traffic of that time; not verified."""
+    """Usage of one unit since construction, with other leases' traffic; not verified."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
