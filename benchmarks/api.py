@@ -42,7 +42,7 @@ from market.platform.storage.client import Storage
 from market.tables import metadata
 from training_gym.data.dataset import DatasetManifest, describe_split
 from zoo_compute.chain.wallet import siwe_message
-from zoo_compute.devnet.binaries import find_anvil
+from zoo_compute.devnet.engines import find_anvil
 
 ZEN = 10**18
 CLIENTS = (1, 16, 64)

@@ -29,7 +29,7 @@ from market.chain.service import queue_intent
 from market.platform.db.engine import psycopg_url
 from market.platform.db.session import Database
 from market.tables import metadata
-from zoo_compute.devnet.binaries import find_anvil
+from zoo_compute.devnet.engines import find_anvil
 
 ROUND_TRIP_SECONDS = 0.02  # to a node in the same region
 EVENT_EVERY = 20  # blocks

@@ -24,7 +24,7 @@ from kit.chain.deployed_chain import OPERATOR, OTHER, PAYER, Chain, chain_settin
 from benchmarks.report import Row, progress, row, run
 from market.chain.contracts.codec import decode_result, encode_call
 from market.domain.network import DEVNET, ZEN
-from zoo_compute.devnet.binaries import find_anvil
+from zoo_compute.devnet.engines import find_anvil
 from zoo_protocol import merkle
 from zoo_protocol.hashing import from_hex, sha256, to_hex
 from zoo_protocol.messages import Domain, UnitCommitment, permit_typed_data, sign, typed_data

@@ -11,6 +11,7 @@ from web3.contract import Contract
 from web3.logs import DISCARD
 from web3.types import EventData, TxReceipt
 
+from zoo_compute.base.errors import CodedError
 from zoo_compute.chain import log_search
 from zoo_protocol.contracts import artifact
 from zoo_protocol.hashing import from_hex, to_hex
@@ -38,12 +39,8 @@ DISPUTE_EVENTS = (
 """Events that describe the course of a dispute."""
 
 
-class ChainDisagrees(Exception):
-    """The chain lacks an event that a receipt requires; ``code`` is stable."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
+class ChainDisagrees(CodedError):
+    """The chain lacks an event that a receipt requires."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,9 +228,6 @@ class ChainReader:
         events = self._events("Attestations", "Attested", provider=provider)
         ends = [event["args"]["expiresAt"] for event in events if event["blockNumber"] <= block]
         return bool(ends) and max(ends) > self._web3.eth.get_block(block)["timestamp"]
-
-    def slashed(self) -> set[str]:
-        return {penalty.provider for penalty in self.penalties()}
 
     def penalties(self) -> list[Penalty]:
         """Return all penalties in chain order."""

@@ -118,7 +118,7 @@ def test_nodes_submit_deciding_signatures_during_outage(
         return found
 
     for referee in quorum:
-        monkeypatch.setattr(referee._sources.market, "dispute", known_dispute)
+        monkeypatch.setattr(referee.market, "dispute", known_dispute)
         referee.watch()
     assert live.state(opened).signed == set()
     live.pass_time(LATE)

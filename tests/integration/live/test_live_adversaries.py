@@ -20,7 +20,7 @@ from market.providers.models import Provider, ProviderEpoch
 from market.training.leases.schemas import LeaseKind
 from market.verification.samples import service as samples
 from zoo_compute.chain.settlements import ChainReader
-from zoo_compute.devnet.adversaries.attacks import KINDS, REFUSE, WITHHOLD, executor_of
+from zoo_compute.devnet.adversaries.adversary import KINDS, REFUSE, WITHHOLD, executor_of
 from zoo_compute.node.execution.executor import Executor
 from zoo_protocol.hashing import to_hex
 from zoo_protocol.payments.job_record import unit_leaf
@@ -107,7 +107,7 @@ def test_undecided_trace_is_not_public(live: LiveWorld) -> None:
 
 
 class _GuessingExecutor(Executor):
-    def run(self, task, timeout, on_progress=None, **more):  # type: ignore[no-untyped-def]
+    def run(self, task, *options, **more):  # type: ignore[no-untyped-def]
         return {"end_leaf": task["start_leaf"], "steps": 0}
 
 

@@ -12,7 +12,7 @@ from sqlalchemy import select
 from market.training.leases.models import Lease
 from market.training.leases.schemas import LeaseKind
 from training_gym.units.trace import state_path
-from zoo_compute.node.disk.durable_files import write_json
+from zoo_compute.node.disk.files import write_json
 
 
 def one_bit(path: Path) -> None:

@@ -23,7 +23,7 @@ from training_gym.aggregate.outer_step import initial_outer_state, outer_step
 from training_gym.runtime.profile import CPU
 from training_gym.spec.config import TrainingSpec
 from training_gym.units.checkpoint import initial_checkpoint, load_state, save_state
-from zoo_compute.devnet.adversaries.attacks import KINDS, REFUSE, WITHHOLD, executor_of
+from zoo_compute.devnet.adversaries.adversary import KINDS, REFUSE, WITHHOLD, executor_of
 from zoo_compute.devnet.adversaries.child import COPY, FABRICATE
 from zoo_compute.node.execution.executor import Executor, ExecutorError
 

@@ -14,7 +14,7 @@ from kit.waiting import delay
 from zoo_compute.base.errors import ConfigError
 from zoo_compute.content.blockstore import BlockNotFound, BlockStore
 from zoo_compute.content.gateway import GatewayClient, GatewayUnavailable
-from zoo_protocol.content.cid import BlockMismatch, ContentTooLarge, InvalidCid, cid_of_raw
+from zoo_protocol.content.cid import BlockMismatch, ContentTooLarge, InvalidCid, cid_of_raw, parse
 
 CHUNK = 262_144
 SEVERAL = random.Random(2).randbytes(5 * CHUNK + 1)
@@ -217,7 +217,8 @@ def test_corrupted_partial_download_is_replaced(file, client, tmp_path):
 def test_pinned_file_is_read_from_store_only(store, file, tmp_path):
     blocks = BlockStore(tmp_path)
     with GatewayClient([store.gateway_url], store=blocks) as client:
-        assert client.pin(file, max_bytes=len(SEVERAL)) == len(SEVERAL)
+        assert client.fetch(file, max_bytes=len(SEVERAL)) == SEVERAL
+    assert blocks.pin(parse(file)) == len(SEVERAL)
     with (
         faulty(store.gateway_url, lambda _path, body: body) as (url, asked),
         GatewayClient([url], store=BlockStore(tmp_path)) as client,

@@ -18,8 +18,7 @@ from zoo_compute.node.agent import NodeAgent
 from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.disk.workspace import Workspace
 from zoo_compute.node.work import worker as work_worker
-from zoo_compute.node.work.effort import UnitResourceUsage
-from zoo_compute.node.work.worker import Worker
+from zoo_compute.node.work.worker import UnitResourceUsage, Worker
 from zoo_protocol.hashing import to_hex
 
 KEY = "0x" + "11" * 32
