@@ -7,8 +7,7 @@ from typing import Any
 import httpx
 
 from zoo_compute.base.errors import ZooError
-from zoo_protocol.attestation.attestation_errors import QuoteRefused
-from zoo_protocol.attestation.gpu_attestation import ISSUER, GpuStatement
+from zoo_protocol.attestation.gpu_attestation import ISSUER, GpuStatement, QuoteRefused
 
 _SECONDS = 120.0
 
