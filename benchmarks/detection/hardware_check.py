@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import time
-from functools import partial
+from functools import cache, partial
 
 from benchmarks.report import Row, progress, row, timed
 from market.domain.network import MAINNET
@@ -25,15 +25,10 @@ _timed = partial(timed, clock=time.process_time)
 
 def rows(size: int | None) -> list[Row]:
     """Return each tier's chain cost as a multiple of its check; ``size``: the matrices'."""
-    measured: dict[tuple[int, int], tuple[float, list[float], float]] = {}
     found = []
     for tier in MAINNET.tiers:
         asked = work_of(tier.benchmark)
-        key = (size or asked.size, asked.opened)
-        if key not in measured:
-            progress(f"checking a proof of hardware with {key[0]} rows")
-            measured[key] = _in_a_process(*key)
-        product, checks, start = measured[key]
+        product, checks, start = _in_a_process(size or asked.size, asked.opened)
         products = asked.lanes * asked.rounds
         whole = [check + (asked.lanes - 1) * start for check in checks]
         note = (
@@ -44,7 +39,9 @@ def rows(size: int | None) -> list[Row]:
     return found
 
 
+@cache
 def _in_a_process(size: int, opened: int) -> tuple[float, list[float], float]:
+    progress(f"checking a proof of hardware with {size} rows")
     one_thread = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.detection.hardware_check", str(size), str(opened)],
