@@ -12,10 +12,13 @@ import sys
 import time
 from functools import cache, partial
 
+import torch
+
 from benchmarks.report import Row, progress, row, timed
 from market.domain.network import MAINNET
 from market.providers.benchmarks.service import work_of
 from training_gym.hardware.challenge import Challenge, ProofParameters, state_digest, verify
+from training_gym.hardware.prover import Prover
 
 _SEED, _NONCE, _SECRET = (bytes([value]) * 32 for value in (1, 2, 3))
 _PRODUCTS = 3
@@ -55,9 +58,6 @@ def _in_a_process(size: int, opened: int) -> tuple[float, list[float], float]:
 
 def _measure(size: int, opened: int) -> tuple[float, list[float], float]:
     """Return the seconds of a product, of a lane's checks, and of the start of another lane."""
-    import torch
-
-    from training_gym.hardware.prover import Prover
 
     def made(rounds: int) -> tuple[float, bytes, Prover]:
         work = ProofParameters(size, pool=2, lanes=1, rounds=rounds, steps=1, opened=opened)
