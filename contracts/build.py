@@ -118,10 +118,11 @@ def syntax_trees() -> list[tuple[str, bytes, dict[str, Any]]]:
         return trees
 
 
-def _run(command: list[str]) -> None:
+def _run(command: list[str]) -> str:
     result = subprocess.run(command, cwd=CONTRACTS_DIR, env=environment(), text=True, capture_output=True)
     if result.returncode != 0:
         raise BuildError(f"{' '.join(command)} failed:\n{result.stdout}{result.stderr}")
+    return result.stdout
 
 
 def _artifact_text(name: str, built: Path) -> str:
@@ -178,10 +179,8 @@ def coverage() -> None:
     """
     install()
     command = [forge_path(), "coverage", "--no-match-path", "test/system/{Invariants,Gas}.t.sol", "--report", "summary"]
-    result = subprocess.run(command, cwd=CONTRACTS_DIR, env=environment(), text=True, capture_output=True)
-    if result.returncode != 0:
-        raise BuildError(f"forge coverage failed:\n{result.stdout}{result.stderr}")
-    rows = re.findall(r"\| (src/\S+)\s*\|.*?\((\d+)/(\d+)\).*?\(\d+/\d+\).*?\((\d+)/(\d+)\)", result.stdout)
+    pattern = r"\| (src/\S+)\s*\|.*?\((\d+)/(\d+)\).*?\(\d+/\d+\).*?\((\d+)/(\d+)\)"
+    rows = re.findall(pattern, _run(command))
     total = [sum(int(row[column]) for row in rows) for column in range(1, 5)]
     for row in (*rows, ("all", *total)):
         print(f"{row[0]}: {row[1]} of {row[2]} lines, {row[3]} of {row[4]} branches")
