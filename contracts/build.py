@@ -193,20 +193,16 @@ def coverage() -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Build and test the contracts.")
     mode = parser.add_mutually_exclusive_group(required=True)
-    mode.add_argument("--write", action="store_true", help="compile and write the artifacts")
-    mode.add_argument("--check", action="store_true", help="compile and compare with the committed artifacts")
-    mode.add_argument("--coverage", action="store_true", help="measure the coverage of the Solidity tests")
+    step: dict[str, Any] = {"dest": "step", "action": "store_const"}
+    mode.add_argument("--write", **step, const=write, help="compile and write the artifacts")
+    mode.add_argument("--check", **step, const=check, help="compile and compare with the committed artifacts")
+    mode.add_argument("--coverage", **step, const=coverage, help="measure the coverage of the Solidity tests")
     mode.add_argument("--test", nargs=argparse.REMAINDER, help="run the Solidity tests (further arguments go to forge)")
     options = parser.parse_args()
     try:
-        if options.write:
-            write()
-        elif options.check:
-            check()
-        elif options.coverage:
-            coverage()
-        else:
+        if options.step is None:
             return test(options.test)
+        options.step()
     except BuildError as error:
         print(f"contracts/build.py: {error}", file=sys.stderr)
         return 1
