@@ -118,10 +118,11 @@ def syntax_trees() -> list[tuple[str, bytes, dict[str, Any]]]:
         return trees
 
 
-def _run(command: list[str]) -> None:
+def _run(command: list[str]) -> str:
     result = subprocess.run(command, cwd=CONTRACTS_DIR, env=environment(), text=True, capture_output=True)
     if result.returncode != 0:
         raise BuildError(f"{' '.join(command)} failed:\n{result.stdout}{result.stderr}")
+    return result.stdout
 
 
 def _artifact_text(name: str, built: Path) -> str:
@@ -178,10 +179,8 @@ def coverage() -> None:
     """
     install()
     command = [forge_path(), "coverage", "--no-match-path", "test/system/{Invariants,Gas}.t.sol", "--report", "summary"]
-    result = subprocess.run(command, cwd=CONTRACTS_DIR, env=environment(), text=True, capture_output=True)
-    if result.returncode != 0:
-        raise BuildError(f"forge coverage failed:\n{result.stdout}{result.stderr}")
-    rows = re.findall(r"\| (src/\S+)\s*\|.*?\((\d+)/(\d+)\).*?\(\d+/\d+\).*?\((\d+)/(\d+)\)", result.stdout)
+    pattern = r"\| (src/\S+)\s*\|.*?\((\d+)/(\d+)\).*?\(\d+/\d+\).*?\((\d+)/(\d+)\)"
+    rows = re.findall(pattern, _run(command))
     total = [sum(int(row[column]) for row in rows) for column in range(1, 5)]
     for row in (*rows, ("all", *total)):
         print(f"{row[0]}: {row[1]} of {row[2]} lines, {row[3]} of {row[4]} branches")
@@ -194,20 +193,16 @@ def coverage() -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Build and test the contracts.")
     mode = parser.add_mutually_exclusive_group(required=True)
-    mode.add_argument("--write", action="store_true", help="compile and write the artifacts")
-    mode.add_argument("--check", action="store_true", help="compile and compare with the committed artifacts")
-    mode.add_argument("--coverage", action="store_true", help="measure the coverage of the Solidity tests")
+    step: dict[str, Any] = {"dest": "step", "action": "store_const"}
+    mode.add_argument("--write", **step, const=write, help="compile and write the artifacts")
+    mode.add_argument("--check", **step, const=check, help="compile and compare with the committed artifacts")
+    mode.add_argument("--coverage", **step, const=coverage, help="measure the coverage of the Solidity tests")
     mode.add_argument("--test", nargs=argparse.REMAINDER, help="run the Solidity tests (further arguments go to forge)")
     options = parser.parse_args()
     try:
-        if options.write:
-            write()
-        elif options.check:
-            check()
-        elif options.coverage:
-            coverage()
-        else:
+        if options.step is None:
             return test(options.test)
+        options.step()
     except BuildError as error:
         print(f"contracts/build.py: {error}", file=sys.stderr)
         return 1

@@ -21,8 +21,7 @@ import httpx
 from zoo_compute.base.errors import ZooError
 from zoo_compute.client.http import answer_errors
 from zoo_compute.node.market.calls import Market
-from zoo_protocol.attestation.attestation_errors import QuoteRefused
-from zoo_protocol.attestation.gpu_attestation import ISSUER, GpuStatement
+from zoo_protocol.attestation.gpu_attestation import ISSUER, GpuStatement, QuoteRefused
 from zoo_protocol.attestation.tee_quotes import with_gpus
 from zoo_protocol.hashing import from_hex
 

@@ -35,8 +35,7 @@ from market.providers.errors import (
     ProviderJailed,
 )
 from market.providers.models import AttestationChallenge
-from zoo_protocol.attestation.attestation_errors import QuoteRefused
-from zoo_protocol.attestation.gpu_attestation import NVIDIA_KEYS, GpuStatement
+from zoo_protocol.attestation.gpu_attestation import NVIDIA_KEYS, GpuStatement, QuoteRefused
 from zoo_protocol.attestation.tee_quotes import Evidence, Verified, key_of
 from zoo_protocol.hashing import sha256, to_hex
 

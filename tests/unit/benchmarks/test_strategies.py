@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from benchmarks.incentives import bursts, referee_strategies, strategies, timeouts
+from benchmarks.incentives import referee_strategies, strategies, timeouts
 from benchmarks.incentives.lazy_verifiers import Laziness, chance, live
 from benchmarks.incentives.strategies import HIGHEST_PRICES, HONEST, USUAL, Bench, Outcome, Strategy
 from benchmarks.report import wilson
@@ -51,10 +51,10 @@ def test_lifetimes_match_formula() -> None:
 @pytest.mark.parametrize("is_bounded", [True, False])
 def test_burst_pays_only_without_bound_in_flight(monkeypatch: pytest.MonkeyPatch, is_bounded: bool) -> None:
     if not is_bounded:
-        monkeypatch.setattr(bursts, "may_start_unit", lambda *_: True)
+        monkeypatch.setattr(strategies, "may_start_unit", lambda *_: True)
     dice = random.Random(3)
     for prices in (USUAL, *HIGHEST_PRICES):
-        lived = [bursts.burst(prices, 400, strategies.ESTABLISHED, 0, dice) for _ in range(30)]
+        lived = [strategies.burst(prices, 400, strategies.ESTABLISHED, 0, dice) for _ in range(30)]
         assert (sum(lived) < 0) is is_bounded
 
 
