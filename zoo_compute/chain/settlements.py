@@ -262,17 +262,11 @@ class ChainReader:
         event = self._newest("Disputes", "DisputeOpened", disputeId=from_hex(dispute_id))
         if event is None:
             return None
-        calls = [self._web3.eth.get_transaction(event["transactionHash"])["input"]]
-        for call in calls:
-            try:
-                function, arguments = self._contracts["Disputes"].decode_function_input(call)
-            except ValueError:  # opened by another contract
-                return None
-            calls += arguments["data"] if function.fn_name == "multicall" else []
-            if function.fn_name == "open":
-                unit = UnitCommitment(**log_search.plain(arguments["unit"]))
-                if to_hex(leaf_of(unit)) == to_hex(event["args"]["unitId"]):
-                    return unit
+        call = self._web3.eth.get_transaction(event["transactionHash"])["input"]
+        for arguments in log_search.opening_calls(self._contracts["Disputes"], call):
+            unit = UnitCommitment(**log_search.plain(arguments["unit"]))
+            if leaf_of(unit) == event["args"]["unitId"]:
+                return unit
         return None
 
     def stake_of(self, provider: str) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from web3 import Web3
 
+from zoo_compute.chain.log_search import opening_calls
 from zoo_compute.chain.referees import RefereeChain
 from zoo_compute.chain.wallet import Wallet
 from zoo_protocol.contracts import artifact
@@ -76,3 +77,20 @@ def test_deeply_nested_calls_name_no_unit(chain: RefereeChain) -> None:
         words = b"".join(number.to_bytes(32, "big") for number in (32, 1, 32, len(call)))
         call = selector + words + call + bytes(-len(call) % 32)
     assert opened_by(chain, call, FIRST).unit is None
+
+
+def test_calls_nested_by_shared_offsets_are_read_once() -> None:
+    """Each level repeats the next one 60 times by equal offsets, which costs the sender nothing."""
+    contract, decoded = Web3().eth.contract(abi=artifact("Disputes").abi), 0
+
+    def decode(call: bytes) -> Any:
+        nonlocal decoded
+        decoded += 1
+        return contract.decode_function_input(call)
+
+    selector, call = encoded("multicall", [b""])[:4], opening_call(FIRST)
+    for _ in range(4):
+        words = b"".join(number.to_bytes(32, "big") for number in (32, 60, *[60 * 32] * 60, len(call)))
+        call = selector + words + call + bytes(-len(call) % 32)
+    assert opening_calls(SimpleNamespace(decode_function_input=decode), call) == []
+    assert decoded == 61
