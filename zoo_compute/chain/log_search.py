@@ -1,4 +1,4 @@
-"""Event searches in block ranges that the RPC node accepts, and the calls that opened disputes."""
+"""Event searches in ranges that the RPC node accepts, and calls that opened disputes."""
 
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
