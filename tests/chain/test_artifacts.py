@@ -14,6 +14,7 @@ from zoo_protocol.contracts import CONTRACTS, artifact
 BUILD = Path(__file__).resolve().parents[2] / "contracts" / "build.py"
 
 
+@pytest.mark.long
 def test_committed_artifacts_match_sources() -> None:
     result = subprocess.run([sys.executable, BUILD, "--check"], capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr

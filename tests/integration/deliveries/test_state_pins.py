@@ -154,6 +154,7 @@ def test_older_state_is_released_after_newer_proof(world: World, nodes: list[str
     assert _release(world, later) == 0
 
 
+@pytest.mark.long
 def test_nodes_receive_release_of_older_states(world: World, nodes: list[str], job_id: str) -> None:
     first = _published(world, job_id, nodes)
     _pin_all(world, job_id, nodes)

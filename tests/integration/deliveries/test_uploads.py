@@ -50,6 +50,7 @@ def test_interrupted_upload_resumes_in_another_lease_and_process(node: Node, sta
     node.market.complete(second, {"published_cid": cid})  # repeating it changes nothing
 
 
+@pytest.mark.long
 def test_killed_upload_resends_pieces_in_flight(node: Node, state: Path, world: World) -> None:
     lease = node.lease()
     script = """

@@ -51,6 +51,7 @@ def all_referees() -> set[str]:
     return {account.address for account in REFEREES}
 
 
+@pytest.mark.long
 def test_unresponsive_committee_is_replaced_and_dispute_upheld(live: RefereeWorld, cheat: Node) -> None:
     referees, opened = disputed(live, cheat)
     silent = set(committee(live, opened))

@@ -2,8 +2,9 @@
 
 from datetime import timedelta
 
+from kit.measures import statements
 from kit.records import Records
-from sqlalchemy import event, update
+from sqlalchemy import update
 
 from market.chain.contracts.bindings import WorkWindows
 from market.chain.models import TxAttempt, TxIntent
@@ -42,15 +43,9 @@ def test_long_refused_call_costs_no_more_queries(records: Records) -> None:
     for _ in range(12):
         _ask(records)
         _refuse(records)
-    statements = 0
-
-    def count(*_: object) -> None:
-        nonlocal statements
-        statements += 1
-
-    event.listen(records.database.engine, "before_cursor_execute", count)
-    _ask(records)
-    assert statements < 8
+    with statements(records.database) as seen:
+        _ask(records)
+    assert len(seen) < 8
     assert _keys(records)[-1] == f"window:{ROOT}:12"
 
 

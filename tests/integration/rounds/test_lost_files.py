@@ -38,8 +38,15 @@ def test_lost_sum_is_computed_again(world: World, far_apart: list[str], ipfs: di
     assert world.checkpoint(job_id) == expected
 
 
-@pytest.mark.parametrize("lost", [1, 6])
-@pytest.mark.parametrize("as_tree", [True, False])
+@pytest.mark.parametrize(
+    ("as_tree", "lost"),
+    [
+        (True, 1),
+        (False, 6),
+        pytest.param(True, 6, marks=pytest.mark.long),
+        pytest.param(False, 1, marks=pytest.mark.long),
+    ],
+)
 def test_round_continues_without_lost_payloads(
     world: World, far_apart: list[str], ipfs: dict[str, str], as_tree: bool, lost: int
 ) -> None:

@@ -147,7 +147,7 @@ def test_refusal_shortly_before_outage_check_is_excused(world: VerificationWorld
     assert counts(world, second) == (1, 0, 0)
 
 
-@pytest.mark.parametrize("segment", [0, 1])
+@pytest.mark.parametrize("segment", [pytest.param(0, marks=pytest.mark.long), 1])
 def test_refusal_is_excused_when_file_is_unreadable(
     world: VerificationWorld, ipfs: dict[str, str], segment: int
 ) -> None:
