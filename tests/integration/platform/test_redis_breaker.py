@@ -3,7 +3,7 @@
 import socket
 
 import pytest
-from kit.engines.sockets import waiting_connections
+from kit.engines.http_servers import waiting_connections
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError

@@ -14,8 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
-from kit.nodes.lone_nodes import KEY, SAID, Standing, agent_of, config_of, poll_without_work, running
-from kit.nodes.networks import NETWORK
+from kit.nodes.lone_nodes import KEY, NETWORK, SAID, Standing, agent_of, config_of, poll_without_work, running
 from kit.waiting import wait_until
 
 from training_gym.runtime.profile import CPU
