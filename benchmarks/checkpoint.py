@@ -16,7 +16,6 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -98,14 +97,14 @@ def _force(path: Path) -> None:
         os.fsync(file.fileno())
 
 
-def _shared(seed: int, quick: bool, **settings: Any) -> float:
+def _shared(seed: int, quick: bool) -> float:
     """Return the share of a checkpoint's blocks that the previous checkpoint also has."""
     model = (
         read_model({"hidden_size": 64, "num_hidden_layers": 2})
         if quick
         else read_model({"hidden_size": 256, "num_hidden_layers": 4})
     )
-    training = TrainingConfig(inner_steps=4 if quick else 16, segment_steps=4, batch_size=8, seed=seed, **settings)
+    training = TrainingConfig(inner_steps=4 if quick else 16, segment_steps=4, batch_size=8, seed=seed)
     spec = TrainingSpec(model, _ANY_CID, training)
     train, _ = standard_library(1 << 20)
     parameters, state = initial_parameters(spec), initial_outer_state(spec)

@@ -10,7 +10,7 @@ For gradients averaged at every step, the input of all-reduce counts.
 - ``ddp_adamw``, ``ddp_muon``: dense, each with its best rate; ``ddp`` is the better one.
 - ``powersgd_1``, ``powersgd_4``: gradients as factors of that rank, torch's own hook.
 - ``diloco``: DiLoCo by our library, all entries at 8 bits; nodes fetch the whole model. Its outer rate and momentum are
-  the best of four trials with rounds of 10 steps, as the published ones are for 500.
+  the best of nine trials with rounds of 10 steps, as the published ones are for 500.
 - ``torchft_diloco``: torchft's, whole fp32 parameters, AdamW inside, the same outer step; needs ``make bench-peers``.
   Without it the deficit covers the other peers, with a note, and the command fails at the end, except with ``--quick``.
 - ``sparseloco``: SparseLoCo (Sarfi et al., 2025) with AdamW, 30 steps a round, 2 bits and outer rate 1, but 1,024 of

@@ -5,37 +5,31 @@ equal on all machines. ``benchmarks/gas.json`` is the last output of ``python -m
 if a row rises by more than five per cent.
 """
 
-import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-sys.path.append(str(Path(__file__).parents[1] / "tests"))  # the chain and contracts that the tests run on
 
 from eth_account import Account
 from eth_account.signers.local import LocalAccount
 from eth_typing import Hash32
 from kit.chain.anvil import AnvilProcess
 from kit.chain.deployed_chain import OPERATOR, OTHER, PAYER, Chain, chain_settings, deploy_contracts
+from kit.chain.settling import UNIT_PRICE_WEI_PER_GPU_HOUR, pass_challenge_period, pay
 
 from benchmarks.report import Row, progress, row, run
 from market.chain.contracts.codec import decode_result, encode_call
 from market.domain.network import DEVNET, ZEN
-from zoo_compute.devnet.binaries import find_anvil
+from zoo_compute.devnet.engines import find_anvil
 from zoo_protocol import merkle
 from zoo_protocol.hashing import from_hex, sha256, to_hex
 from zoo_protocol.messages import Domain, UnitCommitment, permit_typed_data, sign, typed_data
 from zoo_protocol.payments.job_record import unit_leaf
-from zoo_protocol.payments.receipt import net_unit_price
 from zoo_protocol.payments.settlement_batch import JobLine, claim_leaf, settlement_hash
 from zoo_protocol.verification import trace
 
 PROVIDERS, JOBS = 20, 10
-PRICE = 36 * ZEN // 10  # a unit of the test orders is one GPU-second: 10**15 wei
-NET = net_unit_price(PRICE, 1_000_000, DEVNET.fee_bps)
 ENVIRONMENT = to_hex(sha256(b"environment class"))
 _GAS_LIMIT = 12_000_000
 
@@ -87,18 +81,10 @@ class Bench:
             "data": to_hex(encode_call(contract, function, arguments)),
             "gas": hex(_GAS_LIMIT),
         }
-        tx = self._chain.anvil.rpc("eth_sendTransaction", call)
-        receipt = self._receipt(tx)
+        receipt = self._chain.anvil.rpc("eth_getTransactionReceipt", self._chain.anvil.send(call))
         if receipt["status"] != "0x1":
             raise RuntimeError(f"{contract}.{function} reverted: {self._chain.anvil.rpc('eth_call', call, 'latest')}")
         return int(receipt["gasUsed"], 16)
-
-    def _receipt(self, tx: str) -> Any:
-        for _ in range(600):  # mined immediately, but after the answer
-            if receipt := self._chain.anvil.rpc("eth_getTransactionReceipt", tx):
-                return receipt
-            time.sleep(0.05)
-        raise RuntimeError(f"{tx} was not mined")
 
     def single_calls(self) -> list[Row]:
         """Return the rows of stake, deposit, open, commit, settle, claim and slash."""
@@ -134,7 +120,7 @@ class Bench:
         for _ in range(11):
             job, _gas = self._open(1_000)
             batches.append(self._settle([job], 1_000, last=True)[1])
-        self._end_challenge()
+        pass_challenge_period(self._chain)
         first = [self._claim(index, batches[:1]) for index in range(5)]
         many = [self._claim(index, batches) for index in range(5, 10)]
         again = [self._claim(index, batches[1:2]) for index in range(5)]
@@ -152,7 +138,7 @@ class Bench:
         self._chain.anvil.mine(DEVNET.seed_delay_blocks + 1)
         spent += self._gas(OPERATOR.address, "WorkWindows", "latchSeed", root)
         gas, batch = self._settle(jobs, units // JOBS, last=False)
-        self._end_challenge()
+        pass_challenge_period(self._chain)
         spent += gas + sum(self._claim(index, [batch]) for index in range(PROVIDERS))
         return spent + self._gas(OTHER.address, "JobEscrow", "collectFees", [batch[0]])
 
@@ -173,8 +159,8 @@ class Bench:
     def _settle(self, jobs: Sequence[str], units: int, *, last: bool) -> tuple[int, _Posted]:
         """Return the gas of one batch over all units of these jobs, its root, and providers' claims."""
         self._batches += 1
-        lines = [JobLine(job, PRICE, units, 0, 1, last, ENVIRONMENT) for job in jobs]
-        share = units * len(jobs) // PROVIDERS * NET
+        lines = [JobLine(job, UNIT_PRICE_WEI_PER_GPU_HOUR, units, 0, 1, last, ENVIRONMENT) for job in jobs]
+        share = pay(units * len(jobs) // PROVIDERS)
         leaves = [claim_leaf(key.address, share) for key in self._keys[:PROVIDERS]]
         units_root = sha256(f"units {self._batches}".encode())  # never disputed
         claims_root = merkle.root(leaves)
@@ -188,10 +174,6 @@ class Bench:
         items = [{"amount": amount, "proof": proof} for _, claims in batches for amount, proof in (claims[index],)]
         address = self._keys[index].address
         return self._gas(address, "JobEscrow", "claim", address, items)
-
-    def _end_challenge(self) -> None:
-        self._chain.anvil.rpc("evm_increaseTime", DEVNET.challenge_seconds + 1)
-        self._chain.anvil.mine()
 
     def dispute(self) -> list[Row]:
         """Return the rows of a challenge of a unit of 64 segments, and of a silent committee."""
@@ -272,10 +254,7 @@ class Bench:
             return
         self._fund(referees, 600 * ZEN)
         for referee in referees:
-            self._gas(
-                referee.address, "ZenToken", "approve", self._chain.deployment.address("ProviderStaking"), 600 * ZEN
-            )
-            self._gas(referee.address, "ProviderStaking", "stake", 600 * ZEN)
+            self._chain.stake(referee, 600 * ZEN)
             self._gas(referee.address, "Disputes", "registerReferee")
 
     def _verdict(self, dispute: str, referees: Sequence[LocalAccount]) -> list[Any]:

@@ -26,7 +26,7 @@ from benchmarks.report import Row, progress, row, run, wilson
 from market.domain.verification.sampling import can_verify
 from market.domain.verification.tolerance import CAP, tolerance
 from training_gym.runtime.profile import CPU
-from zoo_compute.devnet.binaries import find_anvil
+from zoo_compute.devnet.engines import find_anvil
 from zoo_protocol.verification.rules import Verdict, verdict
 from zoo_protocol.verification.sampling import detection_probability, draw_segments
 

@@ -101,7 +101,7 @@ def compile_contracts() -> dict[str, str]:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out"
         _run([forge_path(), "build", "src", "--out", str(out), "--cache-path", str(Path(folder) / "cache")])
-        return {name: _artifact_text(name, out / f"{name}.sol" / f"{name}.json") for name in CONTRACTS}
+        return _artifact_texts(out)
 
 
 def syntax_trees() -> list[tuple[str, bytes, dict[str, Any]]]:
@@ -118,16 +118,20 @@ def syntax_trees() -> list[tuple[str, bytes, dict[str, Any]]]:
         return trees
 
 
-def _run(command: list[str]) -> None:
+def _run(command: list[str]) -> str:
     result = subprocess.run(command, cwd=CONTRACTS_DIR, env=environment(), text=True, capture_output=True)
     if result.returncode != 0:
         raise BuildError(f"{' '.join(command)} failed:\n{result.stdout}{result.stderr}")
+    return result.stdout
 
 
-def _artifact_text(name: str, built: Path) -> str:
-    document = json.loads(built.read_text(encoding="utf-8"))
-    chosen = {"contractName": name, "abi": document["abi"], "bytecode": document["bytecode"]["object"]}
-    return json.dumps(chosen, indent=1) + "\n"
+def _artifact_texts(out: Path) -> dict[str, str]:
+    def text(name: str) -> str:
+        document = json.loads((out / f"{name}.sol" / f"{name}.json").read_text(encoding="utf-8"))
+        chosen = {"contractName": name, "abi": document["abi"], "bytecode": document["bytecode"]["object"]}
+        return json.dumps(chosen, indent=1) + "\n"
+
+    return {name: text(name) for name in CONTRACTS}
 
 
 def write() -> None:
@@ -137,21 +141,28 @@ def write() -> None:
         print(f"wrote {name}.json")
 
 
-def check() -> None:
+def check(built: dict[str, str]) -> None:
+    """Compare the committed artifacts with ``built``. Raises BuildError if any differs."""
+
     def committed(name: str) -> str | None:
         path = ARTIFACTS_DIR / f"{name}.json"
         return path.read_text(encoding="utf-8") if path.is_file() else None
 
-    stale = [name for name, text in compile_contracts().items() if text != committed(name)]
+    stale = [name for name, text in built.items() if text != committed(name)]
     if stale:
         raise BuildError(f"artifacts differ from the sources: {', '.join(stale)}; run `contracts/build.py --write`")
-    print(f"{len(CONTRACTS)} artifacts match the sources")
+    print(f"{len(built)} artifacts match the sources")
+
+
+def check_sources() -> None:
+    check(compile_contracts())
 
 
 def test(arguments: list[str]) -> int:
     """Run ``forge test`` and return its exit status.
 
     The ``ci`` profile compiles without the optimizer. A run of all its tests also runs the gas tests, with optimizer.
+    They deploy every contract, so that their build is also compared with the committed artifacts.
     """
     install()
     gas_tests = None
@@ -161,6 +172,8 @@ def test(arguments: list[str]) -> int:
     if gas_tests is not None:
         print(gas_tests.communicate()[0], end="")
         status = status or gas_tests.returncode
+        if not status:
+            check(_artifact_texts(CONTRACTS_DIR / "out"))
     return status
 
 
@@ -178,10 +191,8 @@ def coverage() -> None:
     """
     install()
     command = [forge_path(), "coverage", "--no-match-path", "test/system/{Invariants,Gas}.t.sol", "--report", "summary"]
-    result = subprocess.run(command, cwd=CONTRACTS_DIR, env=environment(), text=True, capture_output=True)
-    if result.returncode != 0:
-        raise BuildError(f"forge coverage failed:\n{result.stdout}{result.stderr}")
-    rows = re.findall(r"\| (src/\S+)\s*\|.*?\((\d+)/(\d+)\).*?\(\d+/\d+\).*?\((\d+)/(\d+)\)", result.stdout)
+    pattern = r"\| (src/\S+)\s*\|.*?\((\d+)/(\d+)\).*?\(\d+/\d+\).*?\((\d+)/(\d+)\)"
+    rows = re.findall(pattern, _run(command))
     total = [sum(int(row[column]) for row in rows) for column in range(1, 5)]
     for row in (*rows, ("all", *total)):
         print(f"{row[0]}: {row[1]} of {row[2]} lines, {row[3]} of {row[4]} branches")
@@ -194,20 +205,16 @@ def coverage() -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Build and test the contracts.")
     mode = parser.add_mutually_exclusive_group(required=True)
-    mode.add_argument("--write", action="store_true", help="compile and write the artifacts")
-    mode.add_argument("--check", action="store_true", help="compile and compare with the committed artifacts")
-    mode.add_argument("--coverage", action="store_true", help="measure the coverage of the Solidity tests")
+    step: dict[str, Any] = {"dest": "step", "action": "store_const"}
+    mode.add_argument("--write", **step, const=write, help="compile and write the artifacts")
+    mode.add_argument("--check", **step, const=check_sources, help="compile and compare with the committed artifacts")
+    mode.add_argument("--coverage", **step, const=coverage, help="measure the coverage of the Solidity tests")
     mode.add_argument("--test", nargs=argparse.REMAINDER, help="run the Solidity tests (further arguments go to forge)")
     options = parser.parse_args()
     try:
-        if options.write:
-            write()
-        elif options.check:
-            check()
-        elif options.coverage:
-            coverage()
-        else:
+        if options.step is None:
             return test(options.test)
+        options.step()
     except BuildError as error:
         print(f"contracts/build.py: {error}", file=sys.stderr)
         return 1

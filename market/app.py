@@ -12,8 +12,7 @@ from fastapi_offline import FastAPIOffline
 from starlette.middleware.cors import CORSMiddleware
 
 import market.tables  # noqa: F401  # foreign keys cross features: a process must know all tables
-from market.accounts.caller_lookup import Callers
-from market.accounts.deps import Registry
+from market.accounts.deps import Callers, Registry
 from market.accounts.organisations.router import router as organisations
 from market.accounts.router import router as accounts
 from market.api import health, network, problem_pages
@@ -27,7 +26,6 @@ from market.console.router import router as console
 from market.domain.network import NETWORKS
 from market.ledger.router import TreasuryReads
 from market.ledger.router import router as ledger
-from market.orders.balance.router import router as balance
 from market.orders.events_router import router as events
 from market.orders.router import router as jobs
 from market.payments.rewards.router import router as rewards
@@ -36,9 +34,9 @@ from market.platform.db.engine import Timeouts
 from market.platform.db.redis_client import connect_redis
 from market.platform.db.session import Database
 from market.platform.db.task_queue import celery_sender
+from market.platform.http.deps import only_known_parameters
 from market.platform.http.etag import ConditionalGet
 from market.platform.http.middleware import BodyLimit, RequestContext
-from market.platform.http.query import only_known_parameters
 from market.platform.http.ratelimit import RateLimit
 from market.platform.http.services import Services
 from market.platform.observability.logs import configure_logs
@@ -52,14 +50,13 @@ from market.providers.liveness import Liveness
 from market.providers.router import router as providers
 from market.providers.service import kind_of
 from market.settings import Settings
-from market.training.commitments.acknowledgements import Acknowledger
+from market.training.commitments.service import Acknowledger
 from market.training.deliveries.router import router as leases
 from market.training.leases.api_liveness import ApiLivenessReporter
 from market.training.leases.long_poll import LeaseWaiters
 from market.training.leases.service import is_at_work
-from market.training.uploads.blobs_router import UPLOAD_PATH
-from market.training.uploads.blobs_router import router as storage
-from market.training.uploads.router import PIECE_PATH
+from market.training.uploads.router import PIECE_PATH, UPLOAD_PATH
+from market.training.uploads.router import blobs_router as storage
 from market.training.uploads.router import router as uploads
 from market.verification.disputes.router import PIECE_PATH as DISPUTED_PIECE_PATH
 from market.verification.disputes.router import router as disputes
@@ -183,7 +180,6 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.add_middleware(RequestContext, metrics=services.metrics)
     for router in (  # the order of matching: the most frequent routes first
         jobs,
-        balance,
         leases,
         uploads,
         providers,

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal, Self, get_args
 
 from eth_utils.address import is_address, to_checksum_address
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, SecretStr, field_validator, model_validator
@@ -10,6 +10,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from zoo_protocol.messages import MAX_PROMISE_SECONDS
 
+KeyRole = Literal["operator", "acknowledger", "challenger", "previous_challenger"]
 NO_CAPACITY_AFTER = 3
 """A round that stays open fails its job after this many round deadlines."""
 
@@ -122,45 +123,10 @@ class Settings(BaseSettings):
     log_level: str = "INFO"
     log_json: bool = True
 
-    @property
-    def operator_source(self) -> "KeySource":
-        return KeySource(
-            "ZOO_OPERATOR",
-            self.operator_key,
-            self.operator_keystore,
-            self.operator_keystore_password,
-            self.operator_keystore_password_file,
-        )
-
-    @property
-    def acknowledger_source(self) -> "KeySource":
-        return KeySource(
-            "ZOO_ACKNOWLEDGER",
-            self.acknowledger_key,
-            self.acknowledger_keystore,
-            self.acknowledger_keystore_password,
-            self.acknowledger_keystore_password_file,
-        )
-
-    @property
-    def challenger_source(self) -> "KeySource":
-        return KeySource(
-            "ZOO_CHALLENGER",
-            self.challenger_key,
-            self.challenger_keystore,
-            self.challenger_keystore_password,
-            self.challenger_keystore_password_file,
-        )
-
-    @property
-    def former_challenger_source(self) -> "KeySource":
-        return KeySource(
-            "ZOO_PREVIOUS_CHALLENGER",
-            self.previous_challenger_key,
-            self.previous_challenger_keystore,
-            self.previous_challenger_keystore_password,
-            self.previous_challenger_keystore_password_file,
-        )
+    def key_source(self, role: KeyRole) -> "KeySource":
+        """Return the settings of the key of this role, which is the prefix of their names."""
+        fields = ("key", "keystore", "keystore_password", "keystore_password_file")
+        return KeySource(f"ZOO_{role.upper()}", *(getattr(self, f"{role}_{field}") for field in fields))
 
     @property
     def upload_seconds(self) -> float:
@@ -183,7 +149,7 @@ class Settings(BaseSettings):
     @property
     def admin_addresses(self) -> frozenset[str]:
         """Return the wallets that are admins independent of the database, checksummed."""
-        return frozenset(str(to_checksum_address(address)) for address in _split(self.admins))
+        return frozenset(str(to_checksum_address(address)) for address in split_list(self.admins))
 
     @property
     def accepted_classes(self) -> list[str] | None:
@@ -192,21 +158,20 @@ class Settings(BaseSettings):
 
     @property
     def cors_origin_list(self) -> list[str]:
-        return _split(self.cors_origins)
+        return split_list(self.cors_origins)
 
     @field_validator("admins")
     @classmethod
     def _addresses(cls, value: str) -> str:
-        for address in _split(value):
+        for address in split_list(value):
             if not is_address(address):
                 raise ValueError(f"ZOO_ADMINS contains {address!r}, which is not an address")
         return value
 
     @model_validator(mode="after")
     def _one_key_each(self) -> Self:
-        challengers = self.challenger_source, self.former_challenger_source
-        for source in (self.operator_source, self.acknowledger_source, *challengers):
-            source.check()
+        for role in get_args(KeyRole):
+            self.key_source(role).check()
         return self
 
     @model_validator(mode="after")
@@ -251,5 +216,5 @@ class KeySource:
             )
 
 
-def _split(value: str) -> list[str]:
+def split_list(value: str) -> list[str]:
     return [item.strip() for item in value.split(",") if item.strip()]

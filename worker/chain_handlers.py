@@ -9,7 +9,7 @@ from market.chain.indexer import EventHandler
 from market.chain.transactions.sender import IntentHandler
 from market.domain.network import NetworkParameters
 from market.ledger import chain_events as ledger_chain_events
-from market.orders import cancellation, submission
+from market.orders import amendments, submission
 from market.payments.rewards import service as rewards
 from market.payments.settlement import claims, contested_units
 from market.payments.settlement import service as settlement
@@ -49,9 +49,9 @@ def event_handlers(network: NetworkParameters, deployment: Deployment) -> Mappin
     handlers["Omissions", "Compensated"].append(omissions.on_compensated)
     handlers["JobEscrow", "JobOpened"].append(submission.on_job_opened)
     handlers["JobEscrow", "JobSettled"].append(settlement.on_job_settled)
-    handlers["JobEscrow", "JobCancelled"].append(cancellation.on_job_cancelled)
+    handlers["JobEscrow", "JobCancelled"].append(amendments.on_escrow_ended)
     handlers["JobEscrow", "JobRefunded"].append(settlement.on_job_refunded)
-    handlers["JobEscrow", "JobRefunded"].append(cancellation.on_job_refunded)
+    handlers["JobEscrow", "JobRefunded"].append(amendments.on_escrow_ended)
     handlers["JobEscrow", "BatchPosted"].append(claims.on_batch_posted)
     handlers["JobEscrow", "BatchVetoed"].append(settlement.on_batch_vetoed)
     handlers["JobEscrow", "SettlementReverted"].append(settlement.on_settlement_reverted)

@@ -56,7 +56,7 @@ def build_context(settings: Settings) -> Context:
     deployment = Deployment.load(Path(settings.deployment_file))
     database = Database(settings.database_url, Timeouts.of(settings), enqueue=celery_sender(settings.redis_url))
     chain = ChainViews.connect(settings, deployment)
-    challenger, former = Signer.challenger(settings), Signer.former_challenger(settings)
+    challenger, former = Signer.challenger(settings), Signer.challenger(settings, previous=True)
     disputing = {signer.address: signer for signer in (challenger, former) if signer is not None}
     accounts = {OPERATOR: Signer.from_settings(settings)} | disputing
     return Context(

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 from coincurve import PublicKey
 from eth_account import Account
@@ -34,26 +34,10 @@ def _members(declaration: str) -> list[dict[str, str]]:
 
 
 _DOMAIN_TYPE = _members("string name, string version, uint256 chainId, address verifyingContract")
-JOB_ORDER_TYPE = _members(
-    "address payer, bytes32 specHash, uint8 tier, uint32 units, uint48 unitWeight, uint16 segments, "
-    "uint16 samplingBps, uint96 budget, uint80 maxPrice, uint40 waitUntil, uint256 nonce"
-)
-ASK_TYPE = _members("address provider, uint8 tier, uint32 gpus, uint96 minPrice, uint40 validUntil, uint256 nonce")
-HEARTBEAT_TYPE = _members("address provider, bytes32 challenge")
-UNIT_COMMITMENT_TYPE = _members(
-    "bytes32 jobId, uint32 round, uint32 slot, address provider, bytes32 traceRoot, bytes32 payloadHash"
-)
-REPLAY_COMMITMENT_TYPE = _members(
-    "bytes32 jobId, uint32 round, uint32 slot, uint32 segment, bytes32 startLeaf, bytes32 environmentClass, "
-    "bytes32 resultHash"
-)
-ACKNOWLEDGEMENT_TYPE = _members("bytes32 unitId, uint40 includeBy")
-VERDICT_TYPE = _members("bytes32 disputeId, uint32 draw, bool providerCorrect")
-OBJECTION_TYPE = _members("bytes32 disputeId, uint32 draw")
+_PERMIT_TYPE = _members("address owner, address spender, uint256 value, uint256 nonce, uint256 deadline")
 
 REPLAYED = frozenset({"step_correct", "step_false", "diverged"})
 """Reasons of a referee that come from its replay, so that it signs a :class:`Verdict`."""
-PERMIT_TYPE = _members("address owner, address spender, uint256 value, uint256 nonce, uint256 deadline")
 
 
 @lru_cache(1024)
@@ -88,6 +72,10 @@ class JobOrder:
     which at least ``samplingBps`` are sampled for a replay on average. The struct hash is the job id.
     """
 
+    TYPE: ClassVar = _members(
+        "address payer, bytes32 specHash, uint8 tier, uint32 units, uint48 unitWeight, uint16 segments, "
+        "uint16 samplingBps, uint96 budget, uint80 maxPrice, uint40 waitUntil, uint256 nonce"
+    )
     payer: str
     specHash: str
     tier: int
@@ -105,6 +93,9 @@ class JobOrder:
 class Ask:
     """Provider's offer: ``gpus`` of ``tier`` from ``minPrice`` wei per GPU-hour, net of fee."""
 
+    TYPE: ClassVar = _members(
+        "address provider, uint8 tier, uint32 gpus, uint96 minPrice, uint40 validUntil, uint256 nonce"
+    )
     provider: str
     tier: int
     gpus: int
@@ -117,6 +108,7 @@ class Ask:
 class Heartbeat:
     """A node's answer to the market's challenge, which proves access to its wallet's key."""
 
+    TYPE: ClassVar = _members("address provider, bytes32 challenge")
     provider: str
     challenge: str
 
@@ -125,6 +117,9 @@ class Heartbeat:
 class UnitCommitment:
     """A provider's signed commitment to one unit's result, before any reveal or sampling."""
 
+    TYPE: ClassVar = _members(
+        "bytes32 jobId, uint32 round, uint32 slot, address provider, bytes32 traceRoot, bytes32 payloadHash"
+    )
     jobId: str
     round: int
     slot: int
@@ -141,6 +136,10 @@ class ReplayCommitment:
     is the verifier's own.
     """
 
+    TYPE: ClassVar = _members(
+        "bytes32 jobId, uint32 round, uint32 slot, uint32 segment, bytes32 startLeaf, bytes32 environmentClass, "
+        "bytes32 resultHash"
+    )
     jobId: str
     round: int
     slot: int
@@ -157,6 +156,7 @@ class Acknowledgement:
     ``unitId`` is :func:`zoo_protocol.payments.job_record.unit_leaf` of the commitment, ``includeBy`` in Unix seconds.
     """
 
+    TYPE: ClassVar = _members("bytes32 unitId, uint40 includeBy")
     unitId: str
     includeBy: int
 
@@ -165,6 +165,7 @@ class Acknowledgement:
 class Verdict:
     """Referee's decision from its replay of the disputed segment, for committee ``draw``."""
 
+    TYPE: ClassVar = _members("bytes32 disputeId, uint32 draw, bool providerCorrect")
     disputeId: str
     draw: int
     providerCorrect: bool
@@ -174,20 +175,10 @@ class Verdict:
 class Objection:
     """A referee's decision against the provider without a replay, from invalid or missing input."""
 
+    TYPE: ClassVar = _members("bytes32 disputeId, uint32 draw")
     disputeId: str
     draw: int
 
-
-_TYPES: Mapping[type, tuple[str, list[dict[str, str]]]] = {
-    JobOrder: ("JobOrder", JOB_ORDER_TYPE),
-    Ask: ("Ask", ASK_TYPE),
-    Heartbeat: ("Heartbeat", HEARTBEAT_TYPE),
-    UnitCommitment: ("UnitCommitment", UNIT_COMMITMENT_TYPE),
-    ReplayCommitment: ("ReplayCommitment", REPLAY_COMMITMENT_TYPE),
-    Acknowledgement: ("Acknowledgement", ACKNOWLEDGEMENT_TYPE),
-    Verdict: ("Verdict", VERDICT_TYPE),
-    Objection: ("Objection", OBJECTION_TYPE),
-}
 
 Message = JobOrder | Ask | Heartbeat | UnitCommitment | ReplayCommitment | Acknowledgement | Verdict | Objection
 
@@ -217,9 +208,9 @@ def disputes_domain(chain_id: int, contract: str) -> Domain:
 
 def typed_data(domain: Domain, message: Message) -> dict[str, Any]:
     """Return the EIP-712 document for ``eth_signTypedData_v4``, hashes as 0x hex."""
-    name, fields = _TYPES[type(message)]
+    name = type(message).__name__
     return {
-        "types": {"EIP712Domain": _DOMAIN_TYPE, name: fields},
+        "types": {"EIP712Domain": _DOMAIN_TYPE, name: message.TYPE},
         "primaryType": name,
         "domain": domain.as_dict(),
         "message": _values(message),
@@ -235,7 +226,7 @@ def permit_typed_data(
 ) -> dict[str, Any]:
     """Return the EIP-2612 permit document of an OpenZeppelin token (domain version "1")."""
     return {
-        "types": {"EIP712Domain": _DOMAIN_TYPE, "Permit": PERMIT_TYPE},
+        "types": {"EIP712Domain": _DOMAIN_TYPE, "Permit": _PERMIT_TYPE},
         "primaryType": "Permit",
         "domain": Domain(chain_id, token, token_name, "1").as_dict(),
         "message": {"owner": owner, "spender": spender, "value": value, "nonce": nonce, "deadline": deadline},
@@ -312,8 +303,8 @@ def _word(kind: str, value: Any) -> bytes:
 
 def struct_hash(message: Message) -> str:
     """Return the message's EIP-712 ``hashStruct``, 0x hex; the job id of a :class:`JobOrder`."""
-    name, fields = _TYPES[type(message)]
-    return to_hex(_hash_struct(name, {name: fields}, _values(message)))
+    name = type(message).__name__
+    return to_hex(_hash_struct(name, {name: message.TYPE}, _values(message)))
 
 
 def digest(domain: Domain, message: Message) -> bytes:

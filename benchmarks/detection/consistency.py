@@ -51,7 +51,6 @@ class Findings:
     nodes: Counter[str] = field(default_factory=Counter)
     flagged: Counter[str] = field(default_factory=Counter)
     excluded: Counter[str] = field(default_factory=Counter)
-    codes: Counter[str] = field(default_factory=Counter)
     attacks: Counter[str] = field(default_factory=Counter)
     noticed: Counter[str] = field(default_factory=Counter)
 
@@ -119,12 +118,11 @@ def _check_round(
 ) -> None:
     of_slot, excluded = _checked(spec, parameters, payloads, held)
     for slot, statistics in of_slot.items():
-        kind, codes = kind_of(slot), outlier_flags(statistics)
+        kind = kind_of(slot)
         found.honest.append(statistics)
         found.nodes[kind] += 1
-        found.flagged[kind] += bool(codes)
+        found.flagged[kind] += bool(outlier_flags(statistics))
         found.excluded[kind] += slot in excluded
-        found.codes.update(codes)
     dense = np.stack([decode_adapted(spec, payload).dense().astype(np.float64) for payload in payloads.values()])
     for name, lie in ATTACKS.items():
         if lie is None:

@@ -10,12 +10,15 @@ import os
 import subprocess
 import sys
 import time
-from functools import partial
+from functools import cache, partial
+
+import torch
 
 from benchmarks.report import Row, progress, row, timed
 from market.domain.network import MAINNET
 from market.providers.benchmarks.service import work_of
 from training_gym.hardware.challenge import Challenge, ProofParameters, state_digest, verify
+from training_gym.hardware.prover import Prover
 
 _SEED, _NONCE, _SECRET = (bytes([value]) * 32 for value in (1, 2, 3))
 _PRODUCTS = 3
@@ -25,15 +28,10 @@ _timed = partial(timed, clock=time.process_time)
 
 def rows(size: int | None) -> list[Row]:
     """Return each tier's chain cost as a multiple of its check; ``size``: the matrices'."""
-    measured: dict[tuple[int, int], tuple[float, list[float], float]] = {}
     found = []
     for tier in MAINNET.tiers:
         asked = work_of(tier.benchmark)
-        key = (size or asked.size, asked.opened)
-        if key not in measured:
-            progress(f"checking a proof of hardware with {key[0]} rows")
-            measured[key] = _in_a_process(*key)
-        product, checks, start = measured[key]
+        product, checks, start = _in_a_process(size or asked.size, asked.opened)
         products = asked.lanes * asked.rounds
         whole = [check + (asked.lanes - 1) * start for check in checks]
         note = (
@@ -44,7 +42,9 @@ def rows(size: int | None) -> list[Row]:
     return found
 
 
+@cache
 def _in_a_process(size: int, opened: int) -> tuple[float, list[float], float]:
+    progress(f"checking a proof of hardware with {size} rows")
     one_thread = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.detection.hardware_check", str(size), str(opened)],
@@ -58,9 +58,6 @@ def _in_a_process(size: int, opened: int) -> tuple[float, list[float], float]:
 
 def _measure(size: int, opened: int) -> tuple[float, list[float], float]:
     """Return the seconds of a product, of a lane's checks, and of the start of another lane."""
-    import torch
-
-    from training_gym.hardware.prover import Prover
 
     def made(rounds: int) -> tuple[float, bytes, Prover]:
         work = ProofParameters(size, pool=2, lanes=1, rounds=rounds, steps=1, opened=opened)

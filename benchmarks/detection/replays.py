@@ -17,16 +17,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from benchmarks.training.corpus import standard_library
+from training_gym.compress.payload_format import decode, encode
 from training_gym.data.dataset import Tokens
 from training_gym.model.layout import Arrays, initial_parameters
 from training_gym.model.tensors import Vector
+from training_gym.runtime.determinism import configure
 from training_gym.runtime.profile import CPU, ExecutionProfile
 from training_gym.spec.architectures import ModelConfig, read_model
 from training_gym.spec.config import TrainingConfig, TrainingSpec
-from training_gym.units.replica_state import error_feedback_digest, fresh_slot_state
-from training_gym.units.trace import Unit, state_path
+from training_gym.spec.errors import ResultMismatch
+from training_gym.units.environment_class import environment_class
+from training_gym.units.replica_state import error_feedback_digest, fresh_slot_state, load_slot_state
+from training_gym.units.trace import Unit, check_result, inner_leaf, load_boundary_state, state_path
+from training_gym.units.unit import OnStep, replay_end_state, replay_segment, run_unit, segment_steps, train_steps
+from training_gym.verify.adversaries import Attack, dishonest_training, parameter_change
+from training_gym.verify.tolerance import claimed_end, difference
 from zoo_protocol.hashing import from_hex, to_hex
 
 _TEXT_BYTES = 1 << 20
@@ -115,8 +123,6 @@ def _folder(directory: Path, class_name: str, spec: str, number: int) -> Path:
 
 
 def _train(directory: Path, class_name: str, environment: str, plan: Mapping[str, int]) -> Any:
-    from training_gym.units.unit import run_unit
-
     leaves = {}
     for spec, number in [(spec, number) for spec, count in plan.items() for number in range(count)]:
         folder = _folder(directory, class_name, spec, number)
@@ -141,8 +147,6 @@ def _trained(directory: Path, class_name: str) -> Iterator[tuple[str, Unit, Path
 
 def _replay(directory: Path, other: str) -> Any:
     """Replay every segment that ``other`` trained; return its end leaf by unit and segment."""
-    from training_gym.units.unit import replay_segment
-
     return {
         name: [
             to_hex(replay_segment(unit, segment, leaf, state_path(folder, segment).read_bytes()))
@@ -154,10 +158,6 @@ def _replay(directory: Path, other: str) -> Any:
 
 def _earlier_change(directory: Path, spec: str, environment: str) -> Vector:
     """Train an honest unit, and return its change of the parameters, which a later unit repeats."""
-    from training_gym.units.trace import load_boundary_state
-    from training_gym.units.unit import run_unit
-    from training_gym.verify.adversaries import parameter_change
-
     unit = unit_of(spec, 0, environment)
     run_unit(unit, directory)
     middle = state_path(directory, unit.spec.segments - 1).read_bytes()
@@ -166,10 +166,6 @@ def _earlier_change(directory: Path, spec: str, environment: str) -> Vector:
 
 def _attack(directory: Path, environment: str, specs: list[str]) -> Any:
     """Apply each minimal attack to every segment of a unit; return detections by attack."""
-    from training_gym.units.trace import check_result
-    from training_gym.units.unit import replay_segment, run_unit
-    from training_gym.verify.adversaries import Attack, dishonest_training
-
     found: dict[str, list[bool]] = {attack.value: [] for attack in Attack}
     for spec in specs:
         earlier = _earlier_change(directory, spec, environment)
@@ -188,11 +184,6 @@ def _drift(directory: Path, others: list[str]) -> Any:
     """Return distances from other classes' honest end states, by specification: (whole, widest)."""
     # Each segment is replayed from the other's start state, like a verifier's. Payload and replica state give the last
     # end state.
-    from training_gym.units.replica_state import load_slot_state
-    from training_gym.units.trace import load_boundary_state
-    from training_gym.units.unit import replay_end_state
-    from training_gym.verify.tolerance import claimed_end, difference
-
     found: dict[str, list[tuple[float, float]]] = {}
     for other in others:
         for name, unit, folder, leaves in _trained(directory, other):
@@ -211,11 +202,6 @@ def _drift(directory: Path, others: list[str]) -> Any:
 
 def _attack_distances(directory: Path, environment: str, specs: list[str]) -> Any:
     """Return attacks' distances from the honest end: (whole, widest) by specification, attack."""
-    from training_gym.units.trace import load_boundary_state
-    from training_gym.units.unit import run_unit, segment_steps, train_steps
-    from training_gym.verify.adversaries import Attack, dishonest_training
-    from training_gym.verify.tolerance import difference
-
     found: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for spec in specs:
         earlier = _earlier_change(directory, spec, environment)
@@ -235,12 +221,6 @@ def _attack_distances(directory: Path, environment: str, specs: list[str]) -> An
 def _payloads(directory: Path, environment: str, specs: list[str]) -> Any:
     """Return by attack whether a verifier of another class refuses the altered payloads."""
     # The error feedback has the difference, so that payload and error feedback sum to the unit's result.
-    from training_gym.compress.payload_format import decode, encode
-    from training_gym.spec.errors import ResultMismatch
-    from training_gym.units.replica_state import load_slot_state
-    from training_gym.units.unit import run_unit
-    from training_gym.verify.tolerance import claimed_end
-
     found: dict[str, list[bool]] = {}
     for spec in specs:
         other = decode(SPECS[spec], run_unit(unit_of(spec, 0, environment), directory).payload).dense()
@@ -267,9 +247,6 @@ def _payloads(directory: Path, environment: str, specs: list[str]) -> Any:
 
 
 def _time(directory: Path, environment: str, spec: str, repetitions: int) -> Any:
-    from training_gym.units.trace import inner_leaf, load_boundary_state
-    from training_gym.units.unit import OnStep, replay_segment, run_unit, train_steps
-
     unit = unit_of(spec, 0, environment)
     unit = replace(
         unit, spec=replace(unit.spec, training=replace(unit.spec.training, inner_steps=48, segment_steps=12))
@@ -302,11 +279,6 @@ def _time(directory: Path, environment: str, spec: str, repetitions: int) -> Any
 
 def main() -> None:
     """Do one task in this process and print its result."""
-    import torch
-
-    from training_gym.runtime.determinism import configure
-    from training_gym.units.environment_class import environment_class
-
     work, directory, class_name, *arguments = sys.argv[1:]
     profile = CLASSES[class_name]
     configure(profile)

@@ -6,7 +6,7 @@ Prices are the reserve and the highest that orders of each tier may have (``stra
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
-from benchmarks.incentives import bursts, referee_strategies, strategies, timeouts
+from benchmarks.incentives import referee_strategies, strategies, timeouts
 from benchmarks.incentives.strategies import Outcome, Prices
 from benchmarks.report import Row, progress, row
 from market.domain.network import ZEN
@@ -35,7 +35,7 @@ def rows(lives: int) -> list[Row]:
     slashed = [strategies.wrongly_slashed(dishonest, max(lives // 5, 20), 7) for dishonest in (1, 2, 5)]
     late = _at(_EACH, lives, 10, timeouts.late_outcomes)
     refusing = _at(_EACH, max(lives // 10, 20), 11, timeouts.refusing_outcomes)
-    burst = _at(_EACH, lives, 12, bursts.outcomes)
+    burst = _at(_EACH, lives, 12, strategies.burst_outcomes)
     bounds = ", ".join(f"{prices.gross_wei / ZEN:.1f} ({prices.tier.name})" for prices in strategies.HIGHEST_PRICES)
     stakes = ", ".join(f"{prices.verifier_stake_wei / ZEN:.0f}" for prices in strategies.HIGHEST_PRICES)
     return [
@@ -43,7 +43,9 @@ def rows(lives: int) -> list[Row]:
         best_row(
             "cheat_profit_max_dearest", highest, f"at the highest unit prices that an order may have, {bounds} ZEN"
         ),
-        best_row("burst_profit_max", burst, f"1 to {bursts.IN_FLIGHT[-1]} units in flight, reserve and highest prices"),
+        best_row(
+            "burst_profit_max", burst, f"1 to {strategies.IN_FLIGHT[-1]} units in flight, reserve and highest prices"
+        ),
         best_row(
             "late_profit_max", late, f"{strategies.UNITS} days of honest work, at the reserve and the highest prices"
         ),

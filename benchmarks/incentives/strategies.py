@@ -13,7 +13,10 @@ Assumptions, all of which favour the dishonest or are neutral:
 
 - Computing costs 80 % of a unit's net pay.
 - A provider has only its tier's least stake to lose, a verifier the least stake that covers its segments.
-- A unit is decided before the next is delivered; :mod:`benchmarks.incentives.bursts` has several undecided ones.
+- A unit is decided before the next is delivered, except in bursts: many false units delivered before the first of them
+  is refuted. There nothing is computed, so the whole pay is profit. An unsampled unit is verified at once, leaves room
+  for the next one, and its pay is claimed before any verdict. Verdicts on sampled units come after the last unit that
+  the market offers.
 - Verifiers hold equal stakes. A suspended one can be drawn again at once, a slashed one never. A wrong result does not
   make a verifier's later draws rarer.
 """
@@ -26,7 +29,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from benchmarks.report import Z99
-from market.domain.money import max_deterred_unit_price, max_disputable_unit_price
+from market.domain.money import max_deterred_unit_price, max_disputable_unit_price, may_start_unit
 from market.domain.network import BPS, MAINNET, ZEN, Tier
 from market.domain.verification.late_states import REFUSED_DATA, WITHHELD_DATA
 from market.domain.verification.sampling import STAKE_COVER, VerifierSanction, outvoted, sanction_for
@@ -40,6 +43,8 @@ COST_BPS = 8_000
 VERIFIERS = 20
 ESTABLISHED = 64
 """Verified units after which the sampling rate is minimal."""
+IN_FLIGHT = (1, 4, 20, 100, 400)
+"""Units of a burst."""
 _BRONZE = MAINNET.tier("bronze")
 _PENALTY = dict(MAINNET.penalty_bps)
 _TRUE, _FALSE = "true leaf", "false leaf"
@@ -268,12 +273,12 @@ def _offence(strategy: Strategy, clean: int, bench: Bench, dice: random.Random) 
             continue
         if strategy.withholds is not None:
             return strategy.withholds
-        if is_refuted(bench, seed, root, segment):
+        if _is_refuted(bench, seed, root, segment):
             return "incorrect_computation"
     return None
 
 
-def is_refuted(bench: Bench, seed: bytes, root: bytes, segment: int) -> bool:
+def _is_refuted(bench: Bench, seed: bytes, root: bytes, segment: int) -> bool:
     """Return True if a false segment is refuted; accomplices confirm it."""
     return bench.refutes(_FALSE, _FALSE, seed, root, segment)
 
@@ -282,6 +287,42 @@ def drawn_segments(clean: int, seed: bytes, root: bytes) -> list[int]:
     """Return the sampled segments of a unit of a provider with ``clean`` verified ones."""
     rate = sampling_rate_bps(clean, MAINNET.newcomer_sampling_bps, MAINNET.sampling_floor_bps)
     return draw_segments(seed, root, SEGMENTS, rate)
+
+
+def burst_outcomes(lives: int, seed: int, prices: Prices) -> Iterator[Outcome]:
+    """Yield the profit of bursts of each size, by history and number of accomplices.
+
+    Small bursts have more lives, as many units as the largest. Each unit of a newcomer is sampled.
+    """
+    dice = random.Random(seed)
+    for clean in (ESTABLISHED // 2, ESTABLISHED):
+        for accomplices in (0, VERIFIERS // 4):
+            for units in IN_FLIGHT:
+                who = f"{units} units after {clean} clean ones, {accomplices} of {VERIFIERS} verifiers bought"
+                times = lives * IN_FLIGHT[-1] // units
+                profits = [burst(prices, units, clean, accomplices, dice) for _ in range(times)]
+                yield Outcome.of(f"{who}, {prices.name}", profits)
+
+
+def burst(prices: Prices, units: int, clean: int, accomplices: int, dice: random.Random) -> int:
+    """Return the profit of one burst of at most ``units`` false units, wei."""
+    penalty, floor = prices.tier.min_fraud_penalty_wei, MAINNET.sampling_floor_bps
+    bench, profit = Bench(prices, accomplices), 0
+    undecided: list[tuple[bytes, bytes, list[int]]] = []
+    for _ in range(units):
+        if not may_start_unit(len(undecided) * prices.gross_wei, prices.gross_wei, penalty, SEGMENTS, floor):
+            break
+        seed, root = dice.randbytes(32), dice.randbytes(32)
+        drawn = drawn_segments(clean, seed, root)
+        if drawn:
+            undecided.append((seed, root, drawn))
+        else:
+            profit += prices.net_wei
+    for seed, root, drawn in undecided:
+        if any(_is_refuted(bench, seed, root, segment) for segment in drawn):
+            return profit + bench.earned - penalty
+        profit += prices.net_wei
+    return profit + bench.earned
 
 
 def challenger_outcomes(lives: int, seed: int) -> Iterator[Outcome]:

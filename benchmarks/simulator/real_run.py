@@ -9,9 +9,7 @@ A run on equally many workers without the link measures the simulator's inputs. 
 steps, the closing of a round, and the sizes. The compute of a transfer is assumed to be hidden behind the slow link.
 """
 
-import signal
 import statistics
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -43,7 +41,6 @@ def compare(quick: bool) -> list[Row]:
     """Return the rows of real and simulated rounds, without and with a round delay."""
     slots, rounds, repetitions = (3, 3, 1) if quick else (4, 8, 3)
     paces = (*[PACE] * (slots - 1), SLOW_PACE, PACE)  # the last one starts as a spare
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the processes started here
     rows: list[Row] = []
     with running_store() as store:
         progress(f"real run: {slots} equal workers without a link, to measure")

@@ -48,12 +48,14 @@ class NodeWork:
         wanted = work.segments * self._scenario.market.sampling
         count = int(wanted) + (self._random.random() < wanted % 1)
         drawn = [self._random.randrange(work.segments) for _ in range(count)]
-        states = [_upload(work.state) for segment in drawn if segment > 0]
-        return [*states, _publish(work.slot_state)] if drawn and with_slot_state else states
+        uploads: list[Steps] = [iter([(Step.UP, work.state)]) for segment in drawn if segment > 0]
+        if drawn and with_slot_state:
+            uploads.append(iter([(Step.PUBLISH, work.slot_state)]))
+        return uploads
 
     def pinning(self, slot: Slot) -> Steps:
         """Yield the upload of a slot's state, for a checkpoint that is kept."""
-        yield from _publish(self._scenario.work.slot_state)
+        yield Step.PUBLISH, self._scenario.work.slot_state
         slot.uploading = None
 
     def _inputs(self, node: Node, round_: int) -> Steps:
@@ -82,11 +84,3 @@ class NodeWork:
 
     def _keeps(self, used_at: float | None) -> bool:
         return used_at is not None and self._clock.now - used_at <= self._scenario.market.files_kept
-
-
-def _upload(size: float) -> Steps:
-    yield Step.UP, size
-
-
-def _publish(size: float) -> Steps:
-    yield Step.PUBLISH, size

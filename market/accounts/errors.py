@@ -1,4 +1,4 @@
-"""Problems of accounts."""
+"""Problems of accounts and organisations."""
 
 from market.platform.http.problem import Conflict, MarketError, MissingResource
 
@@ -64,3 +64,21 @@ class SpendingCapReached(Conflict):
     code = "spending-cap-reached"
     title = "The job exceeds a spending cap"
     default_remedy = "Lower budget_max, wait (daily caps reset at 00:00 UTC), or have the cap raised."
+
+
+class OrganisationNotFound(MissingResource):
+    code = "organisation-not-found"
+    title = "You are not a member of this organisation"
+    default_remedy = "GET /v1/organisations lists yours. An owner or admin of the organisation can add you."
+
+
+class MemberNotFound(MissingResource):
+    code = "member-not-found"
+    title = "The organisation has no such member"
+    default_remedy = "GET /v1/organisations/{id} lists the members."
+
+
+class LastOwner(Conflict):
+    code = "last-owner"
+    title = "An organisation must have at least one owner"
+    default_remedy = "Make another member owner first."

@@ -81,13 +81,8 @@ def get_me(account: CurrentAccount, services: ServicesDep, session: Reads) -> Ac
     """Return your account, its roles, and the scopes of this credential."""
     registered = services.part(Registry).kind_of(session, account.address)
     roles: list[Role] = ["user", *([registered] if registered else []), *sorted(account.roles)]  # type: ignore[list-item]
-    return AccountView(
-        address=account.address,
-        is_admin=account.is_admin,
-        roles=roles,
-        credential=account.credential_kind,
-        scopes=sorted(account.scopes),
-    )
+    scopes = sorted(account.scopes)
+    return from_row(AccountView, account, roles=roles, credential=account.credential_kind, scopes=scopes)
 
 
 @router.post("/me/keys", status_code=201, responses=refusals(*_KEY_REFUSALS), dependencies=[IDEMPOTENT_ROUTE])
@@ -136,5 +131,5 @@ def _new_key(session: Session, request: Request, issued: service.Issued) -> NewK
 
 
 def _key_view(session: Session, key: Credential) -> KeyView:
-    used = None if key.limit_id is None else SpendingView.of(spending.usage(session, key.limit_id))
+    used = None if key.limit_id is None else from_row(SpendingView, spending.usage(session, key.limit_id))
     return from_row(KeyView, key, spending=used)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, Field
 
 from market.accounts.service import ALL_SCOPES, SCOPE_GROUPS, Kind
-from market.accounts.spending import Caps, Usage
+from market.accounts.spending import Caps
 from market.platform.http.types import AddressString, RequestModel, SignatureString, WeiOut, WeiString
 
 _ADDRESS = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8"
@@ -90,16 +90,6 @@ class SpendingView(BaseModel):
     total_wei: WeiOut | None
     spent_today_wei: WeiOut
     spent_total_wei: WeiOut
-
-    @classmethod
-    def of(cls, usage: Usage) -> "SpendingView":
-        return cls(
-            per_job_wei=usage.caps.per_job_wei,
-            per_day_wei=usage.caps.per_day_wei,
-            total_wei=usage.caps.total_wei,
-            spent_today_wei=usage.today_wei,
-            spent_total_wei=usage.total_wei,
-        )
 
 
 class KeyRequest(RequestModel):

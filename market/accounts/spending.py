@@ -6,7 +6,7 @@ therefore cannot exceed a cap together, and a failed one is not charged.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, time
 
 from sqlalchemy import func, select, update
@@ -16,6 +16,7 @@ from market.accounts.errors import SpendingCapReached
 from market.accounts.models import Spending, SpendingLimit
 from market.domain.money import format_amount
 from market.platform.db.base import utc_now
+from market.platform.db.rows import from_row
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,18 +28,17 @@ class Caps:
     total_wei: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage(Caps):
     """Caps and spending of a limit, in wei of ZEN."""
 
-    caps: Caps
-    today_wei: int
-    total_wei: int
+    spent_today_wei: int
+    spent_total_wei: int
 
 
 def create_limit(session: Session, caps: Caps) -> int:
     """Create a limit and return its id."""
-    row = SpendingLimit(per_job_wei=caps.per_job_wei, per_day_wei=caps.per_day_wei, total_wei=caps.total_wei)
+    row = SpendingLimit(**asdict(caps))
     session.add(row)
     session.flush()
     return row.id
@@ -71,8 +71,8 @@ def reserve(session: Session, job_id: str, amount_wei: int, limits: Collection[t
         used = _usage(session, row, now)
         for name, cap, before in (
             ("per_job_wei", row.per_job_wei, 0),
-            ("per_day_wei", row.per_day_wei, used.today_wei),
-            ("total_wei", row.total_wei, used.total_wei),
+            ("per_day_wei", row.per_day_wei, used.spent_today_wei),
+            ("total_wei", row.total_wei, used.spent_total_wei),
         ):
             if cap is not None and before + amount_wei > cap:
                 left = max(0, cap - before)
@@ -98,4 +98,4 @@ def _usage(session: Session, row: SpendingLimit, now: datetime) -> Usage:
         func.coalesce(func.sum(amount).filter(Spending.created_at >= midnight), 0), func.coalesce(func.sum(amount), 0)
     ).where(Spending.limit_id == row.id)
     today, total = session.execute(query).one()
-    return Usage(Caps(row.per_job_wei, row.per_day_wei, row.total_wei), int(today), int(total))
+    return from_row(Usage, row, spent_today_wei=int(today), spent_total_wei=int(total))

@@ -1,6 +1,7 @@
 """Conversion of all errors of endpoints into problem documents."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import structlog
@@ -37,8 +38,8 @@ def install_handlers(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(IllegalTransition, _illegal_transition)
     app.add_exception_handler(HTTPException, _http_exception)
-    app.add_exception_handler(StorageUnavailable, _storage_down)
-    app.add_exception_handler(ChainError, _chain_down)
+    for failure, refusal in ((StorageUnavailable, StorageDown), (ChainError, ChainDown)):
+        app.add_exception_handler(failure, partial(_refuse_as, refusal))
     for lost in (OperationalError, InterfaceError, PoolTimeout):
         app.add_exception_handler(lost, _database_down)
     app.add_exception_handler(DataError, _data_error)
@@ -96,12 +97,8 @@ def _illegal_transition(request: Request, error: Exception) -> JSONResponse:
     return problem_response(request, refusal)
 
 
-def _storage_down(request: Request, error: Exception) -> JSONResponse:
-    return problem_response(request, StorageDown(str(error)))
-
-
-def _chain_down(request: Request, error: Exception) -> JSONResponse:
-    return problem_response(request, ChainDown(str(error)))
+def _refuse_as(refusal: type[MarketError], request: Request, error: Exception) -> JSONResponse:
+    return problem_response(request, refusal(str(error)))
 
 
 def _database_down(request: Request, error: Exception) -> JSONResponse:

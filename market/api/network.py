@@ -7,11 +7,11 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from market.chain.contracts.codec import Deployment
-from market.chain.rpc.client import split_urls
 from market.domain.network import Tier
 from market.platform.db.rows import from_row
 from market.platform.http.deps import ServicesDep
 from market.platform.http.types import WeiOut
+from market.settings import split_list
 
 router = APIRouter(prefix="/v1", tags=["network"])
 
@@ -84,12 +84,12 @@ class NetworkView(BaseModel):
 def get_network(services: ServicesDep) -> NetworkView:
     """Return the addresses and parameters of this network."""
     network, settings = services.network, services.settings
-    gateways = split_urls(settings.gateway_url)
+    gateways = split_list(settings.gateway_url)
     return from_row(
         NetworkView,
         network,
         chain_id=services.part(Deployment).chain_id,
-        rpc_url=settings.public_rpc_url or split_urls(settings.rpc_url)[0],
+        rpc_url=settings.public_rpc_url or split_list(settings.rpc_url)[0],
         gateway_url=gateways[0],
         gateway_urls=gateways,
         contracts=dict(services.part(Deployment).contracts),

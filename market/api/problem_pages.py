@@ -74,8 +74,4 @@ def _page(problems: list[type[MarketError]]) -> HTMLResponse:
 
 
 if __name__ == "__main__":
-    from market.api.problem_pages import (
-        problems_page as page,  # this module under its own name, which the features import
-    )
-
-    print(page(), end="")
+    print(problems_page(), end="")

@@ -63,16 +63,12 @@ def newest_of_each_book(session: Session) -> Sequence[AuctionRound]:
     return session.scalars(query.order_by(AuctionRound.tier_id, AuctionRound.zone, AuctionRound.number.desc())).all()
 
 
-def newest(session: Session, tier_id: int, zone: str) -> AuctionRound | None:
+def find(session: Session, tier_id: int, zone: str, number: int | None) -> AuctionRound | None:
+    """Return the round of a book with this number; None: the newest one."""
     query = select(AuctionRound).where(AuctionRound.tier_id == tier_id, AuctionRound.zone == zone)
+    if number is not None:
+        query = query.where(AuctionRound.number == number)
     return session.scalar(query.order_by(AuctionRound.number.desc()).limit(1))
-
-
-def by_number(session: Session, tier_id: int, zone: str, number: int) -> AuctionRound | None:
-    query = select(AuctionRound).where(
-        AuctionRound.tier_id == tier_id, AuctionRound.zone == zone, AuctionRound.number == number
-    )
-    return session.scalar(query)
 
 
 def page(session: Session, tier_id: int, zone: str, before: int | None, limit: int) -> Sequence[AuctionRound]:
@@ -109,11 +105,11 @@ def price_buckets(
     query = select(
         begin.label("start"),
         func.count().label("rounds"),
-        _first(AuctionRound.price_wei, newest_first).label("last"),
-        func.min(AuctionRound.price_wei).label("low"),
-        func.max(AuctionRound.price_wei).label("high"),
-        func.div(worth, func.sum(AuctionRound.volume_us)).label("mean"),
-        func.sum(AuctionRound.volume_us).label("volume"),
+        _first(AuctionRound.price_wei, newest_first).label("last_wei"),
+        func.min(AuctionRound.price_wei).label("low_wei"),
+        func.max(AuctionRound.price_wei).label("high_wei"),
+        func.div(worth, func.sum(AuctionRound.volume_us)).label("mean_wei"),
+        func.sum(AuctionRound.volume_us).label("volume_us"),
         _first(AuctionRound.bid_nodes, newest_first).label("bid_nodes"),
         _first(AuctionRound.ask_nodes, newest_first).label("ask_nodes"),
     )

@@ -1,6 +1,6 @@
 """Public reads of the auctions, and the removal of old orders."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -13,6 +13,7 @@ from market.auctions.schemas import HistoryPoint
 from market.domain.lifecycle import AuctionStatus
 from market.domain.network import NetworkParameters, Tier
 from market.jobs import service as jobs
+from market.platform.db.rows import from_row
 from market.platform.db.session import Database
 
 
@@ -73,19 +74,11 @@ def books(session: Session, network: NetworkParameters) -> list[tuple[Book, Auct
 
 def get_round(session: Session, book: Book, number: int | None) -> AuctionRound:
     """Return a round of a book, or its newest round if ``number`` is None. Raises RoundNotFound."""
-    if number is None:
-        found = repository.newest(session, book.tier.id, book.zone)
-    else:
-        found = repository.by_number(session, book.tier.id, book.zone, number)
+    found = repository.find(session, book.tier.id, book.zone, number)
     if found is None:
         which = "round" if number is None else f"round {number}"
         raise RoundNotFound(f"book {book.name} has no {which}", field="book" if number is None else "number")
     return found
-
-
-def list_rounds(session: Session, book: Book, before: int | None, limit: int) -> Sequence[AuctionRound]:
-    """Return a book's rounds below the number ``before`` without their orders, newest first."""
-    return repository.page(session, book.tier.id, book.zone, before, limit)
 
 
 def own_orders(session: Session, book: Book, number: int, address: str, job_ids: set[str]) -> dict[str, dict[str, str]]:
@@ -115,19 +108,7 @@ def history(session: Session, book: Book, start: datetime, end: datetime, bucket
         )
     waits = repository.wait_buckets(session, book.tier.id, book.zone, start, end, bucket)
     return [
-        HistoryPoint(
-            start=row.start,
-            rounds=row.rounds,
-            last_wei=int(row.last),
-            low_wei=int(row.low),
-            high_wei=int(row.high),
-            mean_wei=int(row.mean),
-            volume_us=int(row.volume),
-            bid_nodes=row.bid_nodes,
-            ask_nodes=row.ask_nodes,
-            fill_p50_ms=waits[row.start][0],
-            fill_p90_ms=waits[row.start][1],
-        )
+        from_row(HistoryPoint, row, fill_p50_ms=waits[row.start][0], fill_p90_ms=waits[row.start][1])
         for row in repository.price_buckets(session, book.tier.id, book.zone, start, end, bucket)
     ]
 
@@ -178,8 +159,3 @@ def purge_orders(database: Database, kept: timedelta, now: datetime) -> int:
         deleted += dropped
         if dropped < _ROUNDS_PER_BATCH:
             return deleted
-
-
-def is_public(auction: AuctionRound) -> bool:
-    """Return true if a round is cleared, so that its orders may be shown."""
-    return auction.status == AuctionStatus.CLEARED

@@ -11,6 +11,7 @@ from market.chain.contracts.codec import ChainEvent, decode_log
 from market.chain.models import ChainBlock, ChainCursor, ChainLog, TxAttempt, TxIntent
 from market.chain.rpc.client import Block
 from market.domain.lifecycle import IntentStatus
+from market.platform.db.rows import from_row
 
 UNMINED = (IntentStatus.SIGNED, IntentStatus.BROADCAST)
 IN_FLIGHT = (*UNMINED, IntentStatus.MINED)
@@ -64,14 +65,6 @@ def missing_nonces(session: Session, signer: str, start: int) -> list[int]:
     return sorted(set(range(start, next_nonce(session, signer))) - set(session.scalars(signed)))
 
 
-def waiting_intents(session: Session) -> dict[str, int]:
-    """Return the number of blocked queued intents by reason, such as a limit of the hot key."""
-    waiting = select(TxIntent.reason, func.count()).where(
-        TxIntent.status == IntentStatus.QUEUED, TxIntent.reason.is_not(None)
-    )
-    return {str(reason): count for reason, count in session.execute(waiting.group_by(TxIntent.reason))}
-
-
 def amount_signed_since(session: Session, account: str, since: datetime) -> int:
     """Return the wei of ZEN in an account's intents signed since then, except reverted ones."""
     signed = exists().where(TxAttempt.intent_id == TxIntent.id, TxAttempt.created_at > since)
@@ -101,16 +94,8 @@ def locked_cursor(session: Session) -> ChainCursor | None:
 
 def add_blocks(session: Session, blocks: Sequence[Block], logs: Sequence[ChainLog]) -> None:
     """Store canonical blocks with their logs; orphans among them become canonical again."""
-    rows = [
-        {
-            "hash": block.hash,
-            "number": block.number,
-            "parent_hash": block.parent_hash,
-            "timestamp": block.timestamp,
-            "canonical": True,
-        }
-        for block in blocks
-    ]
+    kept = ("hash", "number", "parent_hash", "timestamp")
+    rows = [{name: getattr(block, name) for name in kept} | {"canonical": True} for block in blocks]
     statement = insert(ChainBlock).on_conflict_do_update(index_elements=[ChainBlock.hash], set_={"canonical": True})
     session.execute(statement, rows)
     if logs:  # a block's logs never change
@@ -137,16 +122,10 @@ def orphan_above(session: Session, number: int) -> None:
 
 def canonical_events(session: Session, after: int, until: int) -> list[ChainEvent]:
     """Return the decoded events of canonical blocks in (after, until], in the chain's order."""
-    return _events(session, ChainBlock.number > after, ChainBlock.number <= until)
+    return events_where(session, ChainBlock.number > after, ChainBlock.number <= until)
 
 
-def final_events(session: Session, topic: str) -> list[ChainEvent]:
-    """Return the final events with the indexed ``topic`` (0x hex), in the chain's order."""
-    final = select(ChainCursor.finalised_number).scalar_subquery()
-    return _events(session, ChainLog.topics.contains([topic]), ChainBlock.number <= final)
-
-
-def _events(session: Session, *conditions: ColumnElement[bool]) -> list[ChainEvent]:
+def events_where(session: Session, *conditions: ColumnElement[bool]) -> list[ChainEvent]:
     rows = session.execute(
         select(ChainLog, ChainBlock)
         .join(ChainBlock, ChainBlock.hash == ChainLog.block_hash)
@@ -158,18 +137,8 @@ def _events(session: Session, *conditions: ColumnElement[bool]) -> list[ChainEve
         decoded = decode_log(log.contract, log.topics, log.data)
         if decoded is not None:
             name, args = decoded
-            events.append(
-                ChainEvent(
-                    contract=log.contract,
-                    name=name,
-                    args=args,
-                    tx_hash=log.tx_hash,
-                    block_number=block.number,
-                    block_hash=block.hash,
-                    log_index=log.log_index,
-                    timestamp=block.timestamp,
-                )
-            )
+            at = {"block_number": block.number, "timestamp": block.timestamp}
+            events.append(from_row(ChainEvent, log, name=name, args=args, **at))
     return events
 
 

@@ -1,19 +1,24 @@
-"""Transaction intents and final events, for the market's features."""
+"""Transaction intents, repeated contract calls and final events, for the market's features."""
 
+from datetime import timedelta
 from typing import NotRequired, Unpack
 
-from sqlalchemy import select
+import structlog
+from sqlalchemy import func, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from market.chain import repository
 from market.chain.contracts.codec import Call, ChainEvent, encode_call, event_topic, to_json
 from market.chain.errors import BadArguments
-from market.chain.models import OPERATOR, ChainCursor, TxIntent
+from market.chain.models import OPERATOR, ChainBlock, ChainCursor, ChainLog, TxIntent
 from market.domain.lifecycle import IntentStatus
+from market.platform.db.base import utc_now
 from market.platform.db.session import UnitOfWork, enqueue_after_commit
 
 SEND_TASK = "chain.send"
+RETRY_AFTER = timedelta(seconds=30)
+_log = structlog.get_logger(__name__)
 
 
 class IntentFields(Call):
@@ -86,18 +91,45 @@ def newest_attempt(session: Session, subject: str, key: str) -> TxIntent | None:
     return session.scalar(select(TxIntent).where(*attempts).order_by(TxIntent.id.desc()).limit(1))
 
 
+def should_retry(session: Session, *, key: str, subject: str) -> bool:
+    """Return True if :func:`request_call` would queue such a call now."""
+    made = newest_attempt(session, subject, key)
+    return made is None or (made.status == IntentStatus.REVERTED and utc_now() >= made.updated_at + RETRY_AFTER)
+
+
+def request_call(session: Session, **fields: Unpack[IntentFields]) -> None:
+    """Queue the call unless it is queued, sent or successful. A refused call is queued again.
+
+    ``key`` identifies the call; the key of each attempt is derived from it.
+    """
+    key, subject = fields["key"], fields["subject"]
+    if not should_retry(session, key=key, subject=subject):
+        return
+    attempt = 0
+    if (made := newest_attempt(session, subject, key)) is not None:
+        _log.error("chain_call_retried", key=made.key, reason=made.reason, detail=made.detail)
+        attempt = int(made.key.removeprefix(f"{key}:")) + 1
+    fields["key"] = f"{key}:{attempt}"
+    queue_intent(session, **fields)
+
+
 def final_events(session: Session, topic: str) -> list[ChainEvent]:
     """Return the final events with the indexed ``topic`` (job id, evidence digest), in order."""
-    return repository.final_events(session, topic)
+    final = select(ChainCursor.finalised_number).scalar_subquery()
+    return repository.events_where(session, ChainLog.topics.contains([topic]), ChainBlock.number <= final)
 
 
 def final_events_named(session: Session, contract: str, event: str) -> list[ChainEvent]:
     """Return all final events of one kind, in order; for rare kinds."""
-    return repository.final_events(session, event_topic(contract, event))
+    return final_events(session, event_topic(contract, event))
 
 
 def waiting_intents(session: Session) -> dict[str, int]:
-    return repository.waiting_intents(session)
+    """Return the number of blocked queued intents by reason, such as a limit of the hot key."""
+    waiting = select(TxIntent.reason, func.count()).where(
+        TxIntent.status == IntentStatus.QUEUED, TxIntent.reason.is_not(None)
+    )
+    return {str(reason): count for reason, count in session.execute(waiting.group_by(TxIntent.reason))}
 
 
 def indexed_head(session: Session) -> int | None:

@@ -8,11 +8,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 
 from market.auctions import service as auctions
 from market.chain.contracts.codec import Deployment
-from market.chain.errors import ChainError
 from market.chain.views import ChainViews
 from market.domain.money import format_zen
 from market.platform.http.deps import ServicesDep
-from market.platform.http.errors import ChainDown
 from market.platform.http.services import Services
 from market.providers import service as providers
 
@@ -55,11 +53,7 @@ def show_network(services: ServicesDep) -> HTMLResponse:
 @router.get("/treasury")
 def show_treasury(services: ServicesDep) -> HTMLResponse:
     """Return the page with the treasury's receipts, expenses and balances at the latest block."""
-    try:
-        treasury = services.part(ChainViews).treasury()
-    except ChainError as error:
-        raise ChainDown(str(error)) from error
-    return _page("treasury.html", services, treasury=treasury)
+    return _page("treasury.html", services, treasury=services.part(ChainViews).treasury())
 
 
 @router.get("/console.css")

@@ -74,7 +74,7 @@ class Job(Base, CreatedAt):
     first_step_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     trained_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     settled_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    released_at: Mapped[datetime | None] = mapped_column(UtcDateTime)  # purged by market.training.retention.jobs
+    released_at: Mapped[datetime | None] = mapped_column(UtcDateTime)  # purged by market.training.retention.service
 
     @property
     def name(self) -> str | None:

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from market.jobs import repository
@@ -36,27 +37,6 @@ def get(session: Session, job_id: str) -> JobSummary:
     job = repository.job(session, job_id)
     if job is None:
         raise JobNotFound(f"There is no job {job_id}.", field="job_id")
-    return _facts(job)
-
-
-def ids_of(session: Session, payer: str) -> set[str]:
-    return repository.ids_of(session, payer)
-
-
-def count_by_status(session: Session) -> dict[str, int]:
-    return repository.count_by_status(session)
-
-
-def auction_rounds_of_open_jobs(session: Session) -> set[int]:
-    """Return the ids of the auction rounds that matched jobs which have not ended."""
-    return repository.auction_rounds_of_open_jobs(session)
-
-
-def payers_of(session: Session, job_ids: Collection[str]) -> dict[str, str]:
-    return repository.payers(session, job_ids)
-
-
-def _facts(job: Job) -> JobSummary:
     return from_row(
         JobSummary,
         job,
@@ -82,3 +62,21 @@ def _facts(job: Job) -> JobSummary:
             "settled_at": job.settled_at,
         },
     )
+
+
+def ids_of(session: Session, payer: str) -> set[str]:
+    return set(session.scalars(select(Job.id).where(Job.payer == payer)))
+
+
+def count_by_status(session: Session) -> dict[str, int]:
+    return dict(session.execute(select(Job.status, func.count()).group_by(Job.status)).tuples().all())
+
+
+def auction_rounds_of_open_jobs(session: Session) -> set[int]:
+    """Return the ids of the auction rounds that matched jobs which have not ended."""
+    query = select(Job.auction_round_id).where(repository.IS_OPEN, Job.auction_round_id.is_not(None))
+    return {number for number in session.scalars(query) if number is not None}
+
+
+def payers_of(session: Session, job_ids: Collection[str]) -> dict[str, str]:
+    return dict(session.execute(select(Job.id, Job.payer).where(Job.id.in_(job_ids))).tuples().all())

@@ -3,25 +3,15 @@
 from market.platform.http.problem import MarketError
 
 
-class LedgerError(Exception):
-    """Base of the ledger's errors; ``code`` is stable."""
-
-    code = "ledger_error"
-
-
-class UnbalancedJournal(LedgerError):
+class UnbalancedJournal(Exception):
     """The lines of a journal do not sum to zero."""
 
-    code = "unbalanced_journal"
 
-
-class JournalConflict(LedgerError):
+class JournalConflict(Exception):
     """Another journal has the key."""
 
-    code = "journal_conflict"
 
-
-class NotYetIndexed(LedgerError):
+class NotYetIndexed(Exception):
     """The ledger has not reached the requested block."""
 
     code = "not_yet_indexed"

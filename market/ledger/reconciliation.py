@@ -3,6 +3,7 @@
 It reads the whole ledger, so only the worker makes it; readers get the stored result.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ from market.chain.contracts.bindings import (
     ProviderStaking,
     Rewards,
 )
-from market.chain.contracts.codec import Deployment
+from market.chain.contracts.codec import Deployment, Result, View
 from market.chain.errors import ChainError
 from market.chain.rpc.client import ChainClient
 from market.chain.service import final_events, finalised_cursor
@@ -138,26 +139,25 @@ def reconcile(
             _unclaimed_rewards(chain, found.hash),
         )
     )
-    jobs = [account.removeprefix("escrow:") for account in ledger if account.startswith("escrow:")]
-    stakers = [account.removeprefix("stake:") for account in ledger if account.startswith("stake:")]
-    escrowed = chain.many([JobEscrow.jobs(job) for job in jobs], found.hash)
-    at_risk = chain.many([ProviderStaking.atRisk(staker) for staker in stakers], found.hash)
-    checks += [_check(ledger, f"escrow:{job}", _escrowed(state)) for job, state in zip(jobs, escrowed, strict=True)]
-    checks += [_check(ledger, f"stake:{staker}", amount) for staker, amount in zip(stakers, at_risk, strict=True)]
-    payers = [account.removeprefix("balance:") for account in ledger if account.startswith("balance:")]
-    free = chain.many([JobEscrow.balances(payer) for payer in payers], found.hash)
-    checks += [_check(ledger, f"balance:{payer}", held["free"]) for payer, held in zip(payers, free, strict=True)]
-    credited = [account.removeprefix("credit:") for account in ledger if account.startswith("credit:")]
-    owed = chain.many([Disputes.credits(account) for account in credited], found.hash)
-    checks += [_check(ledger, f"credit:{account}", amount) for account, amount in zip(credited, owed, strict=True)]
+
+    def of_each(kind: str, view: Callable[[str], View[Result]], amount: Callable[[Result], int]) -> list[Check]:
+        """Compare each account ``<kind>:<key>`` with the amount in the view of its key."""
+        keys = [account.removeprefix(f"{kind}:") for account in ledger if account.startswith(f"{kind}:")]
+        seen = zip(keys, chain.many([view(key) for key in keys], found.hash), strict=True)
+        return [Check(f"{kind}:{key}", ledger[f"{kind}:{key}"], amount(result)) for key, result in seen]
+
+    checks += of_each("escrow", JobEscrow.jobs, _escrowed)
+    checks += of_each("stake", ProviderStaking.atRisk, int)
+    checks += of_each("balance", JobEscrow.balances, lambda held: held["free"])
+    checks += of_each("credit", Disputes.credits, int)
     left: dict[str, JobEscrowBatch] = dict(
         zip(roots, chain.many([JobEscrow.batches(root) for root in roots.values()], found.hash), strict=True)
     )
-    for account in ledger:
+    for account, amount in ledger.items():
         kind, _, batch = account.partition(":")
         if kind in ("pay", "fee"):
             held_by = left.get(batch)  # None: the contract never posted the batch
-            checks.append(_check(ledger, account, held_by["net" if kind == "pay" else "fee"] if held_by else 0))
+            checks.append(Check(account, amount, held_by["net" if kind == "pay" else "fee"] if held_by else 0))
     return Reconciliation(
         block_number=number,
         block_hash=found.hash,
@@ -186,10 +186,6 @@ def _batch_roots(session: Session, ledger: dict[str, int]) -> dict[str, str]:
 
 def _total(ledger: dict[str, int], *names: str) -> int:
     return sum(amount for account, amount in ledger.items() if account.partition(":")[0] in names)
-
-
-def _check(ledger: dict[str, int], account: str, chain_wei: int) -> Check:
-    return Check(account, ledger[account], chain_wei)
 
 
 def _escrowed(job: JobEscrowJob) -> int:

@@ -1,26 +1,29 @@
-"""Changes to signed jobs: narrower terms, pause, resume, and ends before the refund."""
+"""Changes to signed jobs: terms, pause, resume, cancellation, ends before the refund."""
 
 from datetime import UTC, datetime, timedelta
 
 from sqlalchemy.orm import Session
 
 from market.accounts.service import Principal
+from market.chain.contracts.codec import ChainEvent
 from market.domain.lifecycle import JobStatus
 from market.domain.money import format_amount, unit_price
 from market.domain.network import NetworkParameters
 from market.jobs import repository as jobs_repository
 from market.jobs.access import lock_own_job
 from market.jobs.models import Job
-from market.orders.errors import InvalidOrder, NotAmendable, NotPausable, OrderFixed
+from market.orders.errors import InvalidOrder, NotAmendable, NotCancellable, NotPausable, OrderFixed
 from market.platform.db.base import utc_now
 from market.platform.db.session import Database, enqueue_after_commit
 from market.platform.events.service import MARKET, emit, record
-from market.training.leases.job_stop import cancel_now
+from market.training.leases.service import CANCELLED_BY_PAYER, cancel_now
 
 _WAITING = (JobStatus.SUBMITTED, JobStatus.FUNDED, JobStatus.MATCHING)
 _PAUSABLE = (JobStatus.MATCHING, JobStatus.RUNNING)
+_CANCELLABLE = (JobStatus.FUNDED, JobStatus.MATCHING, JobStatus.RUNNING)
 _PAUSE_EXPIRED = "pause_expired"
 _ESCROW_ENDS = "escrow_ends"
+_REFUNDED = "escrow_refunded"
 
 
 def amend(
@@ -98,6 +101,39 @@ def resume(session: Session, principal: Principal, job_id: str) -> Job:
     else:
         enqueue_after_commit(session, "auctions.clear")
     return job
+
+
+def cancel(session: Session, principal: Principal, job_id: str) -> Job:
+    """Cancel a job for its payer. Delivered units are paid, the rest is refunded. Idempotent.
+
+    Raises:
+        JobNotFound, NotPermitted: see :func:`lock_own_job`.
+        NotCancellable: its training is over.
+    """
+    job = lock_own_job(session, principal, job_id)
+    if job.reason == CANCELLED_BY_PAYER:
+        return job
+    if job.status == JobStatus.SUBMITTED:  # cancelled and refunded once its deposit is final
+        job.cancelled_by = principal.address
+        return job
+    if job.status not in _CANCELLABLE:
+        raise NotCancellable(
+            f"The job is {job.status}.",
+            remedy="Wait for its settlement, which refunds what is not paid to providers.",
+        )
+    cancel_now(session, job, principal.address)
+    return job
+
+
+def on_escrow_ended(session: Session, event: ChainEvent) -> None:
+    """Cancel a job that its payer cancelled in the contract, or whose refund left it no budget."""
+    job = jobs_repository.lock_job(session, event.args["jobId"])
+    if job is None or job.status not in _CANCELLABLE:
+        return
+    if event.name == "JobRefunded":
+        cancel_now(session, job, MARKET, _REFUNDED)
+    else:
+        cancel_now(session, job, job.payer)
 
 
 def longest_pause(network: NetworkParameters) -> timedelta:

@@ -19,7 +19,7 @@ from market.jobs.access import visible_job
 from market.jobs.errors import JobNotFound
 from market.platform.db.redis_client import breaker_of, connect_async_redis
 from market.platform.events import repository as events_repository
-from market.platform.events.announcer import channel
+from market.platform.events.service import channel
 from market.platform.http.deps import ServicesDep
 from market.platform.http.refusals import refusals
 from market.platform.http.services import Services

@@ -1,4 +1,4 @@
-"""Quotes and jobs over REST."""
+"""Quotes, jobs, balances and deposits over REST."""
 
 from typing import Annotated
 
@@ -7,19 +7,19 @@ from pydantic import BaseModel
 from sqlalchemy.orm import Session
 
 from market.accounts.deps import CurrentAccount, confirms_caller
-from market.accounts.errors import NotPermitted, SpendingCapReached
+from market.accounts.errors import NotPermitted, OrganisationNotFound, SpendingCapReached
 from market.accounts.idempotency import IDEMPOTENT_ROUTE, Idempotent, IdempotentRoute
-from market.accounts.organisations.errors import OrganisationNotFound
 from market.auctions import service as auctions
 from market.jobs.access import visible_job
 from market.jobs.errors import JobNotFound
-from market.orders import amendments, cancellation, clones, submission, views
+from market.orders import amendments, balance, clones, submission, views
 from market.orders.errors import (
     BalanceTaken,
     BudgetBelowOneUnit,
     DatasetNotFound,
     InsufficientBalance,
     InvalidDataset,
+    InvalidDeposit,
     InvalidOrder,
     InvalidSpec,
     NotAmendable,
@@ -27,20 +27,23 @@ from market.orders.errors import (
     NothingToContinue,
     NotPausable,
     OrderFixed,
+    PermitNonceUsed,
 )
 from market.orders.reports.efficiency import Efficiency, efficiency
 from market.orders.reports.match_diagnostics import diagnose_unmatched_job
-from market.orders.reports.metrics import job_metrics
 from market.orders.reports.schemas import JobMetrics, Why
 from market.orders.schemas import (
     AmendJob,
+    BalanceView,
     CheckpointView,
     CloneJob,
+    DepositView,
     ExtendJob,
     JobFilters,
     JobPage,
     JobSpec,
     JobView,
+    NewDeposit,
     ProposedJob,
     Quote,
     SubmitJob,
@@ -52,6 +55,7 @@ from market.platform.http.errors import ChainDown, InvalidSignature, NonceReplay
 from market.platform.http.refusals import refusals
 from market.platform.http.scopes import scoped
 from market.platform.http.services import Services
+from market.platform.http.types import WeiString
 
 router = APIRouter(prefix="/v1", tags=["jobs"], route_class=IdempotentRoute)
 _JOB_REFUSALS = (
@@ -65,6 +69,7 @@ _JOB_REFUSALS = (
     ChainDown,
 )
 _ACT_REFUSALS = (JobNotFound, NotPermitted)
+DepositAmount = Annotated[WeiString | None, Query(description="Wei of a deposit; the answer then has its permit.")]
 JobId = Annotated[str, Path(pattern=r"^0x[0-9a-f]{64}$", description="The job's id: 0x hex of 32 bytes.")]
 
 
@@ -159,7 +164,7 @@ def list_checkpoints(job_id: JobId, account: CurrentAccount, session: Reads) -> 
 @router.get("/jobs/{job_id}/metrics", responses=refusals(JobNotFound))
 def get_job_metrics(job_id: JobId, account: CurrentAccount, session: Reads) -> JobMetrics:
     """Metrics of the training by round: losses, times and included units."""
-    return job_metrics(session, visible_job(session, account, job_id))
+    return views.job_metrics(session, visible_job(session, account, job_id))
 
 
 @router.get("/jobs/{job_id}/efficiency", responses=refusals(JobNotFound))
@@ -179,7 +184,7 @@ def cancel_job(job_id: JobId, account: CurrentAccount, services: ServicesDep, se
 
     A job with a pending deposit shows `cancel_requested`. It is cancelled and refunded once the deposit is final.
     """
-    return views.job_view(session, services.network, cancellation.cancel(session, account, job_id))
+    return views.job_view(session, services.network, amendments.cancel(session, account, job_id))
 
 
 @router.patch("/jobs/{job_id}", responses=refusals(*_ACT_REFUSALS, NotAmendable, OrderFixed, InvalidOrder))
@@ -227,3 +232,23 @@ def extend_job(job_id: JobId, body: ExtendJob, account: CurrentAccount, services
 def _proposed(request: JobSpec, payer: str, services: Services) -> ProposedJob:
     quote = submission.quote(request, payer, services)
     return ProposedJob(request=request.model_dump(mode="json", by_alias=True), quote=quote)
+
+
+@router.get("/balance", responses=refusals(InvalidDeposit, ChainDown))
+def get_balance(account: CurrentAccount, services: ServicesDep, deposit: DepositAmount = None) -> BalanceView:
+    """Return the caller's balance in the escrow, which its orders draw from."""
+    return balance.balance(account.address, deposit, services)
+
+
+@router.post(
+    "/deposits",
+    status_code=202,
+    responses=refusals(InvalidDeposit, InvalidSignature, InsufficientBalance, PermitNonceUsed, ChainDown),
+    dependencies=[IDEMPOTENT_ROUTE],
+)
+def create_deposit(body: NewDeposit, account: CurrentAccount, services: ServicesDep, session: Uow) -> DepositView:
+    """Relay a deposit with the caller's permit. GET /v1/balance shows when it is on chain.
+
+    A repeated request returns the first one's deposit.
+    """
+    return balance.deposit(session, account.address, body, services)

@@ -7,7 +7,6 @@ A quote reads the dataset and the balance after ``parse_terms`` and ends with ``
 
 import secrets
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import cast
 
 from sqlalchemy.exc import IntegrityError
@@ -26,24 +25,26 @@ from market.domain.lifecycle import IntentStatus, JobEvent, JobStatus
 from market.jobs import repository as jobs_repository
 from market.jobs.models import Job
 from market.jobs.transitions import transition_job
-from market.orders import quotes
-from market.orders.balance import service as balance
-from market.orders.balance.models import PayerDraws
-from market.orders.dataset_check import require_dataset
-from market.orders.errors import BalanceTaken
+from market.orders import balance, quotes
+from market.orders.errors import BalanceTaken, DatasetNotFound, InvalidDataset
+from market.orders.models import PayerDraws
 from market.orders.schemas import JobSpec, Quote, SubmitJob
 from market.orders.terms import SignedTerms, Terms, parse_terms, sign_terms
-from market.platform.db.base import utc_now
+from market.platform.db.base import from_unix, utc_now
 from market.platform.db.bulk_insert import insert_together, violates
 from market.platform.db.session import UnitOfWork, enqueue_after_commit
 from market.platform.events.service import MARKET, new_event
-from market.platform.http.errors import NonceReplayed, StorageDown
+from market.platform.http.errors import NonceReplayed
 from market.platform.http.services import Services
 from market.platform.storage.client import Storage
-from market.platform.storage.errors import StorageUnavailable
-from market.platform.storage.recently_seen import record_verified, was_recently_verified
+from market.platform.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge
 from market.providers import service as providers
-from market.training.leases.job_stop import cancel_now
+from market.training.leases.service import cancel_now
+from training_gym.data.dataset import DatasetManifest
+from training_gym.spec.config import TrainingSpec
+from training_gym.spec.errors import ManifestError
+from training_gym.spec.manifests import MAX_MANIFEST_BYTES
+from zoo_protocol.content.cid import InvalidCid
 
 _MAX_SPEC_BYTES = 64 * 1024
 _FUNDS_SECONDS = 1.0  # age up to which a cached view of the chain may accept a submission
@@ -59,8 +60,8 @@ def quote(request: JobSpec, payer: str, services: Services) -> Quote:
     """Price a job. Writes nothing; call it with no session open.
 
     Raises:
-        InvalidSpec, UnknownTier, InvalidOrder, BudgetBelowOneUnit, DatasetNotFound, InvalidDataset, StorageDown,
-        ChainDown.
+        InvalidSpec, UnknownTier, InvalidOrder, BudgetBelowOneUnit, DatasetNotFound, InvalidDataset,
+        StorageUnavailable, ChainError.
     """
     terms = _parse(request, services)
     require_dataset(services.part(Storage), terms.spec)
@@ -92,15 +93,16 @@ def check(request: SubmitJob, payer: str, services: Services) -> SignedTerms:
 
     Raises:
         InvalidSpec, UnknownTier, InvalidOrder, BudgetBelowOneUnit, InvalidSignature, DatasetNotFound, InvalidDataset,
-        InsufficientBalance, StorageDown, ChainDown.
+        InsufficientBalance, StorageUnavailable, ChainError.
     """
     terms = _parse(request, services)
     signed = sign_terms(request, terms, payer, services.part(Deployment))
     found = balance.funds(payer, services, _FUNDS_SECONDS)
     if found.free_wei < terms.budget_wei:
         found = balance.require(payer, terms.budget_wei, services)
-    require_dataset(services.part(Storage), terms.spec)
-    _publish(terms, services.part(Storage))
+    storage = services.part(Storage)
+    require_dataset(storage, terms.spec)
+    storage.verify_recently(terms.spec_cid, lambda: storage.put(terms.spec_json, max_bytes=_MAX_SPEC_BYTES))
     return replace(signed, covered_wei=found.covered_wei)
 
 
@@ -108,7 +110,7 @@ def check_balance(signed: SignedTerms, services: Services) -> SignedTerms:
     """Return the terms with a fresh view of the payer's balance.
 
     Raises:
-        InsufficientBalance, ChainDown.
+        InsufficientBalance, ChainError.
     """
     found = balance.require(signed.order.payer, signed.order.budget, services)
     return replace(signed, covered_wei=found.covered_wei)
@@ -118,14 +120,39 @@ def _parse(request: JobSpec, services: Services) -> Terms:
     return parse_terms(request, services.network, utc_now(), services.settings.round_timeout_seconds)
 
 
-def _publish(terms: Terms, storage: Storage) -> None:
-    if was_recently_verified(storage, terms.spec_cid):
-        return
+def require_dataset(storage: Storage, spec: TrainingSpec) -> None:
+    """Check that storage has the job's fitting dataset and start model. Cached for a minute.
+
+    A dataset that is lost before training ends its job with a refund.
+
+    Raises:
+        DatasetNotFound, InvalidDataset, StorageUnavailable.
+    """
+    inputs = (spec.dataset, spec.start_model, spec.model.sequence_length)
+    storage.verify_recently(inputs, lambda: _check_dataset(storage, spec))
+
+
+def _check_dataset(storage: Storage, spec: TrainingSpec) -> None:
+    field = "data_config.dataset"
     try:
-        storage.put(terms.spec_json, max_bytes=_MAX_SPEC_BYTES)
-    except StorageUnavailable as error:
-        raise StorageDown(str(error)) from error
-    record_verified(storage, terms.spec_cid)
+        manifest = DatasetManifest.from_bytes(storage.get(spec.dataset, max_bytes=MAX_MANIFEST_BYTES))
+        for name, split in (("train", manifest.train), ("validation", manifest.validation)):
+            if (size := storage.stat(split.cid)) != split.size:
+                raise ManifestError("wrong_size", f"{name}.size", f"is {split.size}; the file has {size} bytes")
+        if spec.start_model is not None:
+            field = "data_config.start_model"
+            storage.stat(spec.start_model)
+    except BlobNotFound as error:
+        raise DatasetNotFound(f"Storage did not find {field}: {error}", field=field) from error
+    except (BlobTooLarge, BlobCorrupt, InvalidCid, ManifestError) as error:
+        raise InvalidDataset(f"The dataset {spec.dataset} is not usable: {error}", field=field) from error
+    window = spec.model.sequence_length + 1
+    for name, split in (("train", manifest.train), ("validation", manifest.validation)):
+        if split.size < window:
+            raise InvalidDataset(
+                f"The {name} split has {split.size} tokens; expected at least {window}, one training sequence.",
+                field=field,
+            )
 
 
 def write_within_caps(session: Session, signed: SignedTerms, principal: Principal) -> Job:
@@ -241,7 +268,7 @@ def on_job_opened(session: Session, event: ChainEvent) -> None:
     job.escrowed_wei = event.args["budget"]
     job.fee_bps = event.args["feeBps"]
     job.open_tx = event.tx_hash
-    job.funded_at = datetime.fromtimestamp(event.timestamp, UTC)
+    job.funded_at = from_unix(event.timestamp)
     transition_job(session, job, JobEvent.DEPOSIT_FINAL)
     if was_rejected:
         cancel_now(session, job, MARKET, reason="deposit_after_rejection")

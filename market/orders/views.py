@@ -1,6 +1,7 @@
-"""Jobs, units and checkpoints as the API shows them."""
+"""Jobs, units, checkpoints and metrics as the API shows them."""
 
 from collections.abc import Sequence
+from decimal import Decimal
 
 from sqlalchemy import ColumnElement
 from sqlalchemy.orm import Session
@@ -8,6 +9,7 @@ from sqlalchemy.orm import Session
 from market.accounts.organisations import service as organisations
 from market.accounts.organisations.service import Role
 from market.accounts.service import Principal
+from market.domain.lifecycle import UnitStatus
 from market.domain.money import unit_price
 from market.domain.network import NetworkParameters
 from market.jobs import repository as jobs_repository
@@ -15,11 +17,16 @@ from market.jobs.access import visible_job
 from market.jobs.models import Job
 from market.orders.reports.progress import Progress as JobProgress
 from market.orders.reports.progress import progress_of
+from market.orders.reports.schemas import JobMetrics, RoundMetrics
 from market.orders.schemas import CheckpointView, JobFilters, JobPage, JobView, Progress, UnitView
 from market.platform.db.rows import from_row
 from market.platform.http.errors import UnknownTier
 from market.training.checkpoints import repository as checkpoints_repository
 from market.training.units import repository as units_repository
+from market.training.units.models import Unit
+
+_LOST = (UnitStatus.LOST, UnitStatus.REJECTED)
+_PLACES = Decimal("0.000001")
 
 
 def job_view(session: Session, network: NetworkParameters, job: Job) -> JobView:
@@ -125,3 +132,32 @@ def checkpoint_views(session: Session, job: Job) -> list[CheckpointView]:
         from_row(CheckpointView, checkpoint, pins=pins.get(checkpoint.id, []))
         for checkpoint in checkpoints_repository.checkpoints(session, job.id)
     ]
+
+
+def job_metrics(session: Session, job: Job) -> JobMetrics:
+    """Return one point per completed round, and the initial model as round 0."""
+    units: dict[int, list[Unit]] = {}
+    for unit in units_repository.units_of_job(session, job.id):
+        units.setdefault(unit.round, []).append(unit)
+    points: list[RoundMetrics] = []
+    for checkpoint in checkpoints_repository.checkpoints(session, job.id):
+        done = units.get(checkpoint.round - 1, [])  # a checkpoint is the model after its round
+        before = points[-1].at if points else None
+        points.append(
+            RoundMetrics(
+                round=checkpoint.round,
+                at=checkpoint.created_at,
+                seconds=None if before is None else (checkpoint.created_at - before).total_seconds(),
+                validation_loss=checkpoint.validation_loss,
+                train_loss=_mean([unit.train_loss for unit in done if unit.included]),
+                units_included=sum(unit.included is True for unit in done),
+                units_excluded=sum(unit.included is False for unit in done),
+                units_lost=sum(unit.status in _LOST for unit in done),
+            )
+        )
+    return JobMetrics(rounds=points)
+
+
+def _mean(losses: list[str | None]) -> str | None:
+    known = [Decimal(loss) for loss in losses if loss is not None]
+    return str((sum(known, Decimal()) / len(known)).quantize(_PLACES)) if known else None

@@ -1,12 +1,12 @@
 """Signed asks of providers."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import ProviderStatus
 from market.domain.network import NetworkParameters, Tier
-from market.platform.db.base import utc_now
+from market.platform.db.base import from_unix, utc_now
 from market.platform.db.session import enqueue_after_commit
 from market.platform.http.errors import InvalidSignature, NonceReplayed, UnknownTier
 from market.providers import repository, service
@@ -60,7 +60,7 @@ def place_ask(session: Session, network: NetworkParameters, domain: Domain, ask:
         tier_id=ask.tier,
         gpus=ask.gpus,
         min_price_wei=ask.minPrice,
-        valid_until=datetime.fromtimestamp(ask.validUntil, UTC),
+        valid_until=from_unix(ask.validUntil),
         nonce=ask.nonce,
         signature=signature,
         status="open",

@@ -6,13 +6,15 @@ the next one. Recorded heartbeats or a session token alone do not suffice.
 
 import hashlib
 import hmac
+from collections.abc import Sequence
+
+from redis import Redis
+from redis.exceptions import RedisError
 
 from market.platform.db.base import utc_now
 from market.platform.http.services import Services
-from market.providers import node_sessions
 from market.providers import service as providers
 from market.providers.benchmarks.service import Workload, benchmark_deadline
-from market.providers.environment_classes import reason_of
 from market.providers.errors import WalletInUse
 from market.providers.router import tier_name
 from market.providers.schemas import HeartbeatRequest, NodeStateView
@@ -55,6 +57,29 @@ class Liveness:
         return to_hex(hmac.new(self._secret, message, hashlib.sha256).digest())
 
 
+def acquire_wallet_lock(redis: Redis, address: str, session: str, predecessors: Sequence[str], seconds: float) -> bool:
+    """Lock the wallet for process ``session`` and ``seconds``; False if another one has it.
+
+    Two processes would each lack the other's states. Heartbeats contain a random id of the process and the ids of its
+    predecessors in the same directory. The process of the last heartbeat has the wallet for the heartbeat timeout:
+
+    - A successor in the same directory takes the wallet at once.
+    - Another process waits until the timeout.
+    - Of two copies of a directory, the later process keeps the wallet.
+
+    While Redis does not answer, every process passes (fail open): the lock only prevents operating errors.
+    """
+    key = f"zoo:node:{address}"
+    try:
+        holder = redis.get(key)
+        if isinstance(holder, bytes) and holder.decode() not in (session, *predecessors):
+            return False
+        redis.set(key, session, px=round(1000 * seconds))
+    except RedisError:
+        pass
+    return True
+
+
 def receive(services: Services, address: str, body: HeartbeatRequest) -> NodeStateView:
     """Record a heartbeat if it answers a recent challenge.
 
@@ -64,9 +89,7 @@ def receive(services: Services, address: str, body: HeartbeatRequest) -> NodeSta
     at, timeout, challenges = utc_now(), services.settings.heartbeat_timeout_seconds, services.part(Liveness)
     counted = challenges.is_answered(address, body.challenge, body.signature, at.timestamp())
     named = counted and bool(body.session)
-    if named and not node_sessions.acquire_wallet_lock(
-        services.redis, address, body.session, body.predecessors, timeout
-    ):
+    if named and not acquire_wallet_lock(services.redis, address, body.session, body.predecessors, timeout):
         raise WalletInUse(f"another node with the wallet {address} sent a heartbeat within the last {timeout:g} s")
     with services.database.transaction() as session:
         rtt = body.round_trip_ms
@@ -77,7 +100,7 @@ def receive(services: Services, address: str, body: HeartbeatRequest) -> NodeSta
             benchmark_by = benchmark_deadline(session, services.network, provider, at, is_at_work)
         return NodeStateView(
             status=provider.status,
-            reason=reason_of(services.settings, provider),
+            reason=providers.reason_of(services.settings, provider),
             tier=tier_name(services.network, provider.tier_id),
             benchmark_by=benchmark_by,
             counted=counted,

@@ -1,4 +1,4 @@
-"""Tables of nodes: benchmarks, asks, uptime, record, stakes and attestations."""
+"""Tables of nodes: benchmarks, asks, record, stakes, attestations; the market's outages."""
 
 from datetime import datetime
 
@@ -203,3 +203,23 @@ class SignerNonce(Base, CreatedAt):
     signer: Mapped[str] = mapped_column(Address, primary_key=True)
     nonce: Mapped[int] = mapped_column(Wei, primary_key=True)
     used_for: Mapped[str] = mapped_column(Hash32)
+
+
+class ComponentHeartbeat(Base):
+    """Time of the last heartbeat of a component (``market.providers.outages.service``)."""
+
+    __tablename__ = "presences"
+
+    part: Mapped[str] = mapped_column(String(8), primary_key=True)
+    seen_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+
+class Outage(Base):
+    """Outage of a component of the market."""
+
+    __tablename__ = "outages"
+    __table_args__ = (Index("ix_outages_ends_at", "ends_at"),)
+
+    part: Mapped[str] = mapped_column(String(8), primary_key=True)
+    starts_at: Mapped[datetime] = mapped_column(UtcDateTime, primary_key=True)
+    ends_at: Mapped[datetime] = mapped_column(UtcDateTime)

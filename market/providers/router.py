@@ -20,7 +20,6 @@ from market.platform.http.services import Services
 from market.platform.http.types import AddressString, HashString
 from market.providers import asks, repository, service
 from market.providers.attestation.chain_events import attested_until
-from market.providers.environment_classes import reason_of, require_accepted
 from market.providers.errors import (
     AskNotFound,
     EnvironmentNotAccepted,
@@ -60,7 +59,7 @@ def register_provider(
     body: RegistrationRequest, account: CurrentAccount, services: ServicesDep, session: Uow
 ) -> ProviderView:
     """Register your wallet as a provider or verifier, or update its registration."""
-    require_accepted(services.settings, body.environment_class)
+    service.require_accepted(services.settings, body.environment_class)
     service.register(session, services.network, account.address, body)
     return _provider_views(session, services, [service.get(session, account.address)])[0]
 
@@ -147,7 +146,7 @@ def _provider_view(services: Services, provider: Provider, stake_wei: int, attes
     return from_row(
         ProviderView,
         provider,
-        reason=reason_of(services.settings, provider),
+        reason=service.reason_of(services.settings, provider),
         tier=tier_name(services.network, provider.tier_id),
         stake_wei=stake_wei,
         registered_at=provider.created_at,

@@ -23,11 +23,10 @@ from market.platform.db.base import utc_now
 from market.platform.db.rows import from_row
 from market.providers import repository
 from market.providers.attestation.chain_events import attested_until
-from market.providers.errors import KindFixed, NotRegistered, ProviderNotFound
+from market.providers.errors import EnvironmentNotAccepted, KindFixed, NotRegistered, ProviderNotFound
 from market.providers.lifecycle import STAKE_DECIDES, advance, minimum_stake, review_stake
 from market.providers.models import Provider, SignerNonce
 from market.providers.record import repository as record_repository
-from market.providers.record.reliability import reliability_bps
 from market.providers.schemas import RegistrationRequest
 from market.settings import Settings
 
@@ -35,6 +34,8 @@ OVERRULED = "overruled"
 """Reason of a verifier's suspension."""
 REBENCHMARK_MISSED = "rebenchmark_missed"
 """Reason of a demotion after a missed benchmark."""
+NOT_ACCEPTED = "environment_not_accepted"
+"""Reason why a node of any status gets no work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,19 +201,13 @@ def _seen_since(settings: Settings, now: datetime) -> datetime:
 def _nodes(session: Session, settings: Settings, rows: Sequence[Provider], now: datetime) -> dict[str, Node]:
     addresses = [row.address for row in rows]
     attested = attested_until(session, NETWORKS[settings.network], addresses, now)
-    reliability = reliability_bps(session, addresses)
     return {
-        row.address: Node(
-            row.address,
-            row.region,
-            row.environment_class,
+        row.address: from_row(
+            Node,
+            row,
+            provider=row.address,
             gpu_memory_gb=float(str(row.hardware.get("gpu_memory_gb", 0))),
-            reliability_bps=reliability[row.address],
             attested=row.address in attested,
-            site=row.site,
-            asn=row.asn,
-            owner=row.owner,
-            round_trip_ms=row.round_trip_ms,
         )
         for row in rows
     }
@@ -284,6 +279,30 @@ def live_verifiers(session: Session, settings: Settings, now: datetime) -> list[
 def of_same_owner(session: Session, address: str) -> set[str]:
     """Return the node and all others with the same declared owner. Declarations are not proven."""
     return {address, *repository.of_same_owner(session, address)}
+
+
+def reason_of(settings: Settings, provider: Provider) -> str | None:
+    """Return the reason of a node's status; an unaccepted environment class comes first."""
+    accepted = settings.accepted_classes
+    return provider.reason if accepted is None or provider.environment_class in accepted else NOT_ACCEPTED
+
+
+def require_accepted(settings: Settings, environment_class: str) -> None:
+    """Refuse a class that the operator's list of classes lacks, if there is a list.
+
+    Only verifiers of a class replay its units, and nodes declare their class. An owner of providers and verifiers in
+    an invented class would verify its own work (decision 9).
+
+    Raises:
+        EnvironmentNotAccepted: the list does not contain the class.
+    """
+    accepted = settings.accepted_classes
+    if accepted is not None and environment_class not in accepted:
+        raise EnvironmentNotAccepted(
+            f"environment_class is {environment_class}; expected one of the {len(accepted)} accepted classes",
+            field="environment_class",
+            extra={"accepted": accepted},
+        )
 
 
 def count_of_tier(session: Session, tier_id: int) -> int:

@@ -1,127 +1,162 @@
-"""Settlement batches and reward posts."""
+"""Settlement batches, reward posts and the ledger, which triggers keep balanced."""
 
 import sqlalchemy as sa
 
-from migrations.baseline.columns import JSONB, TIME, WEI, created_at, metadata
+from migrations.baseline.parts import ADDRESS, CID, HASH, JSONB, TIME, WEI, columns, created_at, index, reference, table
 
-sa.Table(
+table(
     "contested_units",
-    metadata,
-    sa.Column("unit_key", sa.String(66), primary_key=True),
+    sa.Column("unit_key", HASH, primary_key=True),
     sa.Column("lost", sa.Boolean, nullable=False),
 )
 
-sa.Table(
+table(
     "reward_claims",
-    metadata,
-    sa.Column("account", sa.String(42), primary_key=True),
+    sa.Column("account", ADDRESS, primary_key=True),
     sa.Column("claimed_wei", WEI, nullable=False),
 )
 
-sa.Table(
+table(
     "reward_posts",
-    metadata,
     sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("first_epoch", sa.BigInteger, nullable=False),
-    sa.Column("last_epoch", sa.BigInteger, nullable=False),
-    sa.Column("root", sa.String(66), nullable=False),
-    sa.Column("base_wei", WEI, nullable=False),
-    sa.Column("bandwidth_wei", WEI, nullable=False),
-    sa.Column("verifier_wei", WEI, nullable=False),
-    sa.Column("total_wei", WEI, nullable=False),
+    *columns(sa.BigInteger, "first_epoch", "last_epoch", nullable=False),
+    sa.Column("root", HASH, nullable=False),
+    *columns(WEI, "base_wei", "bandwidth_wei", "verifier_wei", "total_wei", nullable=False),
     sa.Column("number", sa.BigInteger, unique=True),
     sa.Column("claimable_at", TIME),
     sa.Column("void_reason", sa.String(64)),
     sa.Column("voided_at", TIME),
     created_at(),
-    sa.Index(
-        "uq_reward_posts_first_epoch", "first_epoch", unique=True, postgresql_where=sa.text("void_reason IS NULL")
-    ),
+    index("uq_reward_posts_first_epoch", "first_epoch", unique=True, where="void_reason IS NULL"),
 )
 
-sa.Table(
+table(
     "settlement_batches",
-    metadata,
     sa.Column("id", sa.Integer, primary_key=True),
     sa.Column("intent_key", sa.String(None), unique=True),
-    sa.Column("root", sa.String(66)),
+    sa.Column("root", HASH),
     sa.Column("batch_id", sa.BigInteger, unique=True),
     sa.Column("claimable_at", TIME, index=True),
     sa.Column("void_reason", sa.String(64)),
     sa.Column("voided_at", TIME),
     sa.Column("fees_key", sa.String(None)),
     created_at(),
-    sa.Index("uq_settlement_batches_root", "root", unique=True, postgresql_where=sa.text("void_reason IS NULL")),
+    index("uq_settlement_batches_root", "root", unique=True, where="void_reason IS NULL"),
 )
 
-sa.Table(
+table(
     "reward_earnings",
-    metadata,
-    sa.Column("account", sa.String(42), primary_key=True),
-    sa.Column(
-        "post_id",
-        sa.Integer,
-        sa.ForeignKey("reward_posts.id", name="fk_reward_earnings_post_id_reward_posts"),
-        primary_key=True,
-    ),
-    sa.Column("base_wei", WEI, nullable=False),
-    sa.Column("bandwidth_wei", WEI, nullable=False),
-    sa.Column("verifier_wei", WEI, nullable=False),
+    sa.Column("account", ADDRESS, primary_key=True),
+    reference("reward_earnings", "post_id", "reward_posts.id", primary_key=True),
+    *columns(WEI, "base_wei", "bandwidth_wei", "verifier_wei", nullable=False),
 )
 
-sa.Table(
+table(
     "reward_leaves",
-    metadata,
-    sa.Column("account", sa.String(42), primary_key=True),
-    sa.Column(
-        "post_id",
-        sa.Integer,
-        sa.ForeignKey("reward_posts.id", name="fk_reward_leaves_post_id_reward_posts"),
-        primary_key=True,
-        index=True,
-    ),
+    sa.Column("account", ADDRESS, primary_key=True),
+    reference("reward_leaves", "post_id", "reward_posts.id", primary_key=True, index=True),
     sa.Column("cumulative_wei", WEI, nullable=False),
     sa.Column("proof", JSONB, nullable=False),
 )
 
-sa.Table(
+table(
     "settlement_claims",
-    metadata,
-    sa.Column(
-        "settlement_id",
-        sa.Integer,
-        sa.ForeignKey("settlement_batches.id", name="fk_settlement_claims_settlement_id_settlement_batches"),
-        primary_key=True,
-    ),
-    sa.Column("provider", sa.String(42), primary_key=True),
+    reference("settlement_claims", "settlement_id", "settlement_batches.id", primary_key=True),
+    sa.Column("provider", ADDRESS, primary_key=True),
     sa.Column("job_ids", JSONB, nullable=False),
     sa.Column("amount_wei", WEI, nullable=False),
     sa.Column("proof", JSONB, nullable=False),
-    sa.Column("claim_tx", sa.String(66)),
-    sa.Index("ix_settlement_claims_open", "provider", postgresql_where=sa.text("claim_tx IS NULL")),
+    sa.Column("claim_tx", HASH),
+    index("ix_settlement_claims_open", "provider", where="claim_tx IS NULL"),
 )
 
-sa.Table(
+table(
     "settlement_lines",
-    metadata,
-    sa.Column(
-        "settlement_id",
-        sa.Integer,
-        sa.ForeignKey("settlement_batches.id", name="fk_settlement_lines_settlement_id_settlement_batches"),
-        primary_key=True,
-    ),
-    sa.Column(
-        "job_id",
-        sa.String(66),
-        sa.ForeignKey("jobs.id", name="fk_settlement_lines_job_id_jobs"),
-        primary_key=True,
-        index=True,
-    ),
+    reference("settlement_lines", "settlement_id", "settlement_batches.id", primary_key=True),
+    reference("settlement_lines", "job_id", "jobs.id", primary_key=True, index=True),
     sa.Column("status", sa.String(8), nullable=False),
-    sa.Column("units", sa.Integer, nullable=False),
-    sa.Column("from_round", sa.Integer, nullable=False),
-    sa.Column("to_round", sa.Integer, nullable=False),
+    *columns(sa.Integer, "units", "from_round", "to_round", nullable=False),
     sa.Column("last", sa.Boolean, nullable=False),
-    sa.Column("record_cid", sa.String(128), nullable=False),
-    sa.Index("uq_settlement_lines_pending", "job_id", unique=True, postgresql_where=sa.text("status = 'pending'")),
+    sa.Column("record_cid", CID, nullable=False),
+    index("uq_settlement_lines_pending", "job_id", unique=True, where="status = 'pending'"),
+)
+
+table(
+    "ledger_journals",
+    sa.Column("id", sa.BigInteger, sa.Identity(), primary_key=True),
+    sa.Column("kind", sa.String(64), nullable=False),
+    sa.Column("key", sa.String(200), nullable=False, unique=True),
+    sa.Column("block_number", sa.BigInteger, index=True),
+    created_at(),
+)
+
+table(
+    "ledger_reconciliation",
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("block_number", sa.BigInteger, nullable=False),
+    sa.Column("at", TIME, nullable=False),
+    sa.Column("agrees", sa.Boolean, nullable=False),
+    sa.Column("difference", WEI, nullable=False),
+    sa.Column("report", JSONB, nullable=False),
+    sa.CheckConstraint("id = 1", name="single"),
+)
+
+table(
+    "ledger_postings",
+    sa.Column("journal_id", sa.BigInteger, sa.ForeignKey("ledger_journals.id"), primary_key=True),
+    sa.Column("line", sa.Integer, primary_key=True),
+    sa.Column("account", sa.String(128), nullable=False),
+    sa.Column("amount", WEI, nullable=False),
+    sa.CheckConstraint("amount <> 0", name="nonzero"),
+    sa.Index("ix_ledger_postings_account", "account", "journal_id"),
+)
+
+CREATE_TRIGGERS = (
+    """
+    CREATE FUNCTION ledger_refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        RAISE EXCEPTION 'the ledger is append-only: % on % is refused; post a correcting journal instead',
+            TG_OP, TG_TABLE_NAME USING ERRCODE = 'restrict_violation';
+    END $$
+    """,
+    """
+    CREATE FUNCTION ledger_require_balance() RETURNS trigger LANGUAGE plpgsql AS $$
+    DECLARE
+        journal bigint := to_jsonb(NEW) ->> TG_ARGV[0];
+        lines bigint;
+        total numeric;
+    BEGIN
+        SELECT count(*), coalesce(sum(amount), 0) INTO lines, total FROM ledger_postings WHERE journal_id = journal;
+        IF lines < 2 OR total <> 0 THEN
+            RAISE EXCEPTION 'ledger journal % has % postings that sum to %, not two or more that sum to zero',
+                journal, lines, total USING ERRCODE = 'check_violation';
+        END IF;
+        RETURN NULL;
+    END $$
+    """,
+    """
+    CREATE TRIGGER ledger_journals_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger_journals
+    FOR EACH STATEMENT EXECUTE FUNCTION ledger_refuse_change()
+    """,
+    """
+    CREATE TRIGGER ledger_postings_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger_postings
+    FOR EACH STATEMENT EXECUTE FUNCTION ledger_refuse_change()
+    """,
+    """
+    CREATE CONSTRAINT TRIGGER ledger_journals_balance AFTER INSERT ON ledger_journals
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION ledger_require_balance('id')
+    """,
+    """
+    CREATE CONSTRAINT TRIGGER ledger_postings_balance AFTER INSERT ON ledger_postings
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION ledger_require_balance('journal_id')
+    """,
+)
+
+DROP_TRIGGERS = (
+    "DROP TRIGGER ledger_postings_balance ON ledger_postings",
+    "DROP TRIGGER ledger_journals_balance ON ledger_journals",
+    "DROP TRIGGER ledger_postings_append_only ON ledger_postings",
+    "DROP TRIGGER ledger_journals_append_only ON ledger_journals",
+    "DROP FUNCTION ledger_require_balance",
+    "DROP FUNCTION ledger_refuse_change",
 )

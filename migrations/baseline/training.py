@@ -2,31 +2,25 @@
 
 import sqlalchemy as sa
 
-from migrations.baseline.columns import JSONB, TIME, created_at, metadata
+from migrations.baseline.parts import ADDRESS, CID, HASH, JSONB, TIME, columns, created_at, index, reference, table
 
-sa.Table(
+table(
     "aggregation_leaves",
-    metadata,
-    sa.Column(
-        "job_id", sa.String(66), sa.ForeignKey("jobs.id", name="fk_aggregation_leaves_job_id_jobs"), primary_key=True
-    ),
-    sa.Column("round", sa.Integer, primary_key=True),
-    sa.Column("leaf", sa.Integer, primary_key=True),
-    sa.Column("seed", sa.String(66), nullable=False),
+    reference("aggregation_leaves", "job_id", "jobs.id", primary_key=True),
+    *columns(sa.Integer, "round", "leaf", primary_key=True),
+    sa.Column("seed", HASH, nullable=False),
     sa.Column("parts", JSONB, nullable=False),
     sa.Column("summary", JSONB),
-    sa.Column("sum_cid", sa.String(128)),
+    sa.Column("sum_cid", CID),
     created_at(),
 )
 
-sa.Table(
+table(
     "checkpoints",
-    metadata,
     sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("job_id", sa.String(66), sa.ForeignKey("jobs.id"), nullable=False, index=True),
+    sa.Column("job_id", HASH, sa.ForeignKey("jobs.id"), nullable=False, index=True),
     sa.Column("round", sa.Integer, nullable=False),
-    sa.Column("cid", sa.String(128), nullable=False),
-    sa.Column("model_cid", sa.String(128), nullable=False),
+    *columns(CID, "cid", "model_cid", nullable=False),
     sa.Column("file_cids", JSONB, nullable=False),
     sa.Column("validation_loss", sa.String(32)),
     created_at(),
@@ -34,132 +28,93 @@ sa.Table(
     sa.Index("ix_checkpoints_file_cids", "file_cids", postgresql_using="gin"),
 )
 
-sa.Table(
+table(
     "units",
-    metadata,
     sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("job_id", sa.String(66), sa.ForeignKey("jobs.id"), nullable=False, index=True),
-    sa.Column("round", sa.Integer, nullable=False),
-    sa.Column("slot", sa.Integer, nullable=False),
-    sa.Column("provider", sa.String(42), nullable=False, index=True),
+    sa.Column("job_id", HASH, sa.ForeignKey("jobs.id"), nullable=False, index=True),
+    *columns(sa.Integer, "round", "slot", nullable=False),
+    sa.Column("provider", ADDRESS, nullable=False, index=True),
     sa.Column("status", sa.String(16), nullable=False, index=True),
     sa.Column("reason", sa.String(64)),
-    sa.Column("start_checkpoint_cid", sa.String(128), nullable=False),
-    sa.Column("start_slot_state_cid", sa.String(128), index=True),
-    sa.Column("trace_root", sa.String(66)),
-    sa.Column("payload_hash", sa.String(66)),
+    sa.Column("start_checkpoint_cid", CID, nullable=False),
+    sa.Column("start_slot_state_cid", CID, index=True),
+    *columns(HASH, "trace_root", "payload_hash"),
     sa.Column("commitment_signature", sa.String(132)),
     sa.Column("leaves", JSONB),
-    sa.Column("salt", sa.String(66)),
-    sa.Column("payload_cid", sa.String(128), index=True),
-    sa.Column("slot_state_cid", sa.String(128), index=True),
+    sa.Column("salt", HASH),
+    *columns(CID, "payload_cid", "slot_state_cid", index=True),
     sa.Column("train_loss", sa.String(32)),
     sa.Column("included", sa.Boolean),
     sa.Column("exclusion_reason", sa.String(64)),
     sa.Column("window_id", sa.Integer, sa.ForeignKey("windows.id"), index=True),
-    sa.Column("window_index", sa.Integer),
-    sa.Column("sampling_bps", sa.Integer),
-    sa.Column("committed_at", TIME),
-    sa.Column("uploaded_at", TIME),
-    sa.Column("decided_at", TIME),
-    sa.Column("settled_at", TIME),
+    *columns(sa.Integer, "window_index", "sampling_bps"),
+    *columns(TIME, "committed_at", "uploaded_at", "decided_at", "settled_at"),
     created_at(),
-    sa.Column(
-        "settlement_id",
-        sa.Integer,
-        sa.ForeignKey("settlement_batches.id", name="fk_units_settlement_id_settlement_batches"),
-        index=True,
-    ),
+    reference("units", "settlement_id", "settlement_batches.id", index=True),
     sa.Column("settlement_reason", sa.String(64)),
     sa.Column("uploaded_bytes", sa.BigInteger, nullable=False, server_default="0"),
-    sa.Column("payload_sha256", sa.String(66)),
-    sa.Column("top_k", sa.Integer),
-    sa.Column("rounds_late", sa.Integer),
+    sa.Column("payload_sha256", HASH),
+    *columns(sa.Integer, "top_k", "rounds_late"),
     sa.Column("report", JSONB),
-    sa.Column("start_slot_state_digest", sa.String(66)),
-    sa.Column("start_restored_payload_cid", sa.String(128)),
-    sa.Column("slot_state_digest", sa.String(66)),
+    sa.Column("start_slot_state_digest", HASH),
+    sa.Column("start_restored_payload_cid", CID),
+    sa.Column("slot_state_digest", HASH),
     sa.Column("slot_state_round", sa.Integer),
     sa.Column("slot_state_public", sa.Boolean, nullable=False, server_default=sa.text("false")),
-    sa.Column("start_eager_payload_cid", sa.String(128)),
-    sa.Column("dispute_id", sa.String(66)),
-    sa.Column("tolerated_segments", JSONB),
-    sa.Column("doubts", JSONB),
+    sa.Column("start_eager_payload_cid", CID),
+    sa.Column("dispute_id", HASH),
+    *columns(JSONB, "tolerated_segments", "doubts"),
     sa.Column("to_restore", sa.Boolean, nullable=False, server_default=sa.text("false")),
     sa.CheckConstraint("settlement_id IS NULL OR status = 'verified'", name="only_verified_is_paid"),
     sa.Index("ix_units_provider_uploaded_at", "provider", "uploaded_at"),
-    sa.Index("ix_units_slot_state_public", "id", postgresql_where=sa.text("slot_state_public")),
+    index("ix_units_slot_state_public", "id", where="slot_state_public"),
     sa.Index("ix_units_slot_state_round", "job_id", "slot_state_round"),
-    sa.Index("ix_units_to_restore", "job_id", "slot", postgresql_where=sa.text("to_restore")),
-    sa.Index(
-        "ix_units_unpaid", "job_id", "round", postgresql_where=sa.text("status = 'verified' AND settlement_id IS NULL")
-    ),
-    sa.Index(
-        "ix_units_windowless",
-        "committed_at",
-        "id",
-        postgresql_where=sa.text("window_id IS NULL AND commitment_signature IS NOT NULL"),
-    ),
-    sa.Index(
-        "uq_units_live",
-        "job_id",
-        "round",
-        "slot",
-        unique=True,
-        postgresql_where=sa.text("status NOT IN ('lost', 'rejected')"),
-    ),
+    index("ix_units_to_restore", "job_id", "slot", where="to_restore"),
+    index("ix_units_unpaid", "job_id", "round", where="status = 'verified' AND settlement_id IS NULL"),
+    index("ix_units_windowless", "committed_at", "id", where="window_id IS NULL AND commitment_signature IS NOT NULL"),
+    index("uq_units_live", "job_id", "round", "slot", unique=True, where="status NOT IN ('lost', 'rejected')"),
 )
 
-sa.Table(
+table(
     "acknowledgements",
-    metadata,
-    sa.Column(
-        "unit_id", sa.Integer, sa.ForeignKey("units.id", name="fk_acknowledgements_unit_id_units"), primary_key=True
-    ),
-    sa.Column("leaf", sa.String(66), nullable=False, unique=True),
+    reference("acknowledgements", "unit_id", "units.id", primary_key=True),
+    sa.Column("leaf", HASH, nullable=False, unique=True),
     sa.Column("include_by", TIME, nullable=False),
     sa.Column("signature", sa.String(132), nullable=False),
     created_at(),
 )
 
-sa.Table(
+table(
     "pins",
-    metadata,
     sa.Column("checkpoint_id", sa.Integer, sa.ForeignKey("checkpoints.id"), primary_key=True),
-    sa.Column("provider", sa.String(42), primary_key=True),
-    sa.Column("nonce", sa.String(66), nullable=False),
-    sa.Column("proof", sa.String(66), nullable=False),
+    sa.Column("provider", ADDRESS, primary_key=True),
+    *columns(HASH, "nonce", "proof", nullable=False),
     created_at(),
 )
 
-sa.Table(
+table(
     "state_pins",
-    metadata,
-    sa.Column("unit_id", sa.Integer, sa.ForeignKey("units.id", name="fk_state_pins_unit_id_units"), primary_key=True),
-    sa.Column("provider", sa.String(42), primary_key=True),
-    sa.Column("nonce", sa.String(66), nullable=False),
-    sa.Column("proof", sa.String(66), nullable=False),
+    reference("state_pins", "unit_id", "units.id", primary_key=True),
+    sa.Column("provider", ADDRESS, primary_key=True),
+    *columns(HASH, "nonce", "proof", nullable=False),
     created_at(),
 )
 
-sa.Table(
+table(
     "uploads",
-    metadata,
-    sa.Column("unit_id", sa.Integer, sa.ForeignKey("units.id", name="fk_uploads_unit_id_units"), primary_key=True),
+    reference("uploads", "unit_id", "units.id", primary_key=True),
     sa.Column("purpose", sa.String(24), primary_key=True),
-    sa.Column("cid", sa.String(128), nullable=False),
-    sa.Column("joined", sa.Boolean, nullable=False),
-    sa.Column("pinned_here", sa.Boolean, nullable=False),
+    sa.Column("cid", CID, nullable=False),
+    *columns(sa.Boolean, "joined", "pinned_here", nullable=False),
     sa.Column("touched_at", TIME, nullable=False, index=True),
 )
 
-sa.Table(
+table(
     "upload_pieces",
-    metadata,
     sa.Column("unit_id", sa.Integer, primary_key=True),
     sa.Column("purpose", sa.String(24), primary_key=True),
     sa.Column("number", sa.Integer, primary_key=True),
-    sa.Column("cid", sa.String(128), nullable=False),
+    sa.Column("cid", CID, nullable=False),
     sa.Column("size", sa.Integer, nullable=False),
     sa.ForeignKeyConstraint(
         ["unit_id", "purpose"],
@@ -169,17 +124,16 @@ sa.Table(
     ),
 )
 
-sa.Table(
+table(
     "leases",
-    metadata,
     sa.Column("id", sa.String(36), primary_key=True),
     sa.Column("kind", sa.String(8), nullable=False),
-    sa.Column("holder", sa.String(42), nullable=False),
+    sa.Column("holder", ADDRESS, nullable=False),
     sa.Column("status", sa.String(8), nullable=False, index=True),
     sa.Column("reason", sa.String(64)),
-    sa.Column("token", sa.String(66), nullable=False),
+    sa.Column("token", HASH, nullable=False),
     sa.Column("task", JSONB, nullable=False),
-    sa.Column("job_id", sa.String(66), sa.ForeignKey("jobs.id"), nullable=False, index=True),
+    sa.Column("job_id", HASH, sa.ForeignKey("jobs.id"), nullable=False, index=True),
     sa.Column("unit_id", sa.Integer, sa.ForeignKey("units.id"), index=True),
     sa.Column("replay_id", sa.Integer, sa.ForeignKey("replays.id")),
     sa.Column("checkpoint_id", sa.Integer, sa.ForeignKey("checkpoints.id")),
@@ -188,15 +142,10 @@ sa.Table(
     sa.Column("ended_at", TIME),
     created_at(),
     sa.Column("pulled_at", TIME),
-    sa.Index("ix_leases_follow_checkpoint", "checkpoint_id", postgresql_where=sa.text("kind = 'follow'")),
-    sa.Index("ix_leases_follow_holder", "holder", "created_at", postgresql_where=sa.text("kind = 'follow'")),
-    sa.Index("ix_leases_open_holder", "holder", postgresql_where=sa.text("status IN ('offered', 'active')")),
-    sa.Index(
-        "uq_leases_open_train",
-        "unit_id",
-        unique=True,
-        postgresql_where=sa.text("kind = 'train' AND status IN ('offered', 'active')"),
-    ),
+    index("ix_leases_follow_checkpoint", "checkpoint_id", where="kind = 'follow'"),
+    index("ix_leases_follow_holder", "holder", "created_at", where="kind = 'follow'"),
+    index("ix_leases_open_holder", "holder", where="status IN ('offered', 'active')"),
+    index("uq_leases_open_train", "unit_id", unique=True, where="kind = 'train' AND status IN ('offered', 'active')"),
 )
 
 CREATE_TRIGGERS = (

@@ -5,20 +5,8 @@ Revision: 0001, after nothing. The tables are described by feature in `migration
 
 from alembic import op
 
-from migrations.baseline import (
-    accounts,
-    auctions,
-    chain,
-    disputes,
-    events,
-    jobs,
-    ledger,
-    payments,
-    providers,
-    training,
-    verification,
-)
-from migrations.baseline.columns import metadata
+from migrations.baseline import accounts, chain, jobs, payments, providers, training, verification
+from migrations.baseline.parts import metadata
 
 revision = "0001"
 down_revision = None
@@ -26,28 +14,16 @@ branch_labels = None
 depends_on = None
 
 # Each of these modules adds its tables to `metadata`.
-FEATURES = (
-    accounts,
-    auctions,
-    chain,
-    disputes,
-    events,
-    jobs,
-    ledger,
-    payments,
-    providers,
-    training,
-    verification,
-)
+FEATURES = (accounts, chain, jobs, payments, providers, training, verification)
 
 
 def upgrade() -> None:
     metadata.create_all(op.get_bind(), checkfirst=False)
-    for statement in (*ledger.CREATE_TRIGGERS, *training.CREATE_TRIGGERS):
+    for statement in (*payments.CREATE_TRIGGERS, *training.CREATE_TRIGGERS):
         op.execute(statement)
 
 
 def downgrade() -> None:
-    for statement in (*training.DROP_TRIGGERS, *ledger.DROP_TRIGGERS):
+    for statement in (*training.DROP_TRIGGERS, *payments.DROP_TRIGGERS):
         op.execute(statement)
     metadata.drop_all(op.get_bind(), checkfirst=False)

@@ -14,6 +14,7 @@ from zoo_protocol.contracts import CONTRACTS, artifact
 BUILD = Path(__file__).resolve().parents[2] / "contracts" / "build.py"
 
 
+@pytest.mark.long
 def test_committed_artifacts_match_sources() -> None:
     result = subprocess.run([sys.executable, BUILD, "--check"], capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr
@@ -30,7 +31,7 @@ def test_artifact_can_be_deployed(name: str) -> None:
 def test_abi_order_has_signed_fields() -> None:
     open_job = next(entry for entry in artifact("JobEscrow").abi if entry.get("name") == "openJob")
     fields = [{"name": part["name"], "type": part["type"]} for part in open_job["inputs"][0]["components"]]
-    assert fields == messages.JOB_ORDER_TYPE
+    assert fields == messages.JobOrder.TYPE
 
 
 def test_every_error_has_its_own_selector() -> None:

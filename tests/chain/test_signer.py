@@ -81,10 +81,10 @@ def test_acknowledger_key_differs_from_operator_key(monkeypatch: pytest.MonkeyPa
 
 
 def test_previous_challenger_key_is_accepted(monkeypatch: pytest.MonkeyPatch, keystore: Path) -> None:
-    assert Signer.former_challenger(settings(monkeypatch, ZOO_CHALLENGER_KEY=OTHER.key)) is None
+    assert Signer.challenger(settings(monkeypatch, ZOO_CHALLENGER_KEY=OTHER.key), previous=True) is None
     former = {"ZOO_PREVIOUS_CHALLENGER_KEYSTORE": keystore, "ZOO_PREVIOUS_CHALLENGER_KEYSTORE_PASSWORD": PASSWORD}
     given = settings(monkeypatch, ZOO_CHALLENGER_KEY=OTHER.key, **former)
-    found = Signer.challenger(given), Signer.former_challenger(given)
+    found = Signer.challenger(given), Signer.challenger(given, previous=True)
     assert [signer and signer.address for signer in found] == [OTHER.address, OPERATOR.address]
     with pytest.raises(ValidationError, match="ZOO_PREVIOUS_CHALLENGER"):
         settings(monkeypatch, ZOO_PREVIOUS_CHALLENGER_KEY=OTHER.key)  # and a file as well

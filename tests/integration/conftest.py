@@ -37,7 +37,7 @@ from market.platform.http.bounded import BoundedProtocol
 from market.platform.http.services import Services
 from market.platform.storage.client import Storage
 from market.settings import Settings
-from zoo_compute.devnet.adversaries.attacks import executor_of
+from zoo_compute.devnet.adversaries.adversary import executor_of
 from zoo_compute.devnet.processes import free_port
 from zoo_compute.node.execution.executor import Executor
 from zoo_protocol.contracts import CONTRACTS

@@ -2,9 +2,14 @@
 
 import sys
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from sqlalchemy import event
+
+from market.platform.db.session import Database
 
 Result = TypeVar("Result")
 
@@ -35,3 +40,18 @@ def peak_bytes(call: Callable[[], object]) -> int:
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
+
+
+@contextmanager
+def statements(database: Database) -> Iterator[list[tuple[str, Any]]]:
+    """Collect the statements that the database gets within the block, with their parameters."""
+    seen: list[tuple[str, Any]] = []
+
+    def note(_connection: object, _cursor: object, statement: str, parameters: Any, *_: object) -> None:
+        seen.append((statement, parameters))
+
+    event.listen(database.engine, "before_cursor_execute", note)
+    try:
+        yield seen
+    finally:
+        event.remove(database.engine, "before_cursor_execute", note)

@@ -30,7 +30,7 @@ from training_gym.runtime import threads as runtime_threads
 from training_gym.spec.architectures import read_model
 from training_gym.spec.config import CHUNK, TrainingSpec
 from training_gym.units.checkpoint import save_state
-from zoo_protocol.content.cid import cid_of_raw
+from zoo_protocol.content.unixfs import cid_of_file
 from zoo_protocol.hashing import sha256
 
 SPEC = spec_of(top_k=512, value_bits=4, outer_momentum=0.5, outer_learning_rate=0.9, down_top_k=256)
@@ -74,7 +74,7 @@ def test_any_tree_and_order_give_same_checkpoint(leaves: list[list[int]], chance
         right = sums.pop(chance.randrange(len(sums)))  # type: ignore[attr-defined]
         sums.append(merge(left, right))
     step = finish_aggregation(SPEC, PARAMETERS, decision.verdicts, sums[0], STATE)
-    assert cid_of_raw(save_state(step.parameters)) == cid_of_raw(save_state(RESULT.parameters))
+    assert cid_of_file(save_state(step.parameters)) == cid_of_file(save_state(RESULT.parameters))
     assert step.update == RESULT.update
     assert save_outer_state(SPEC, step.outer_state) == save_outer_state(SPEC, RESULT.outer_state)
 

@@ -23,11 +23,11 @@ def _value(kind: str) -> st.SearchStrategy[object]:
 _STRUCTS = [
     st.builds(message, **{field["name"]: _value(field["type"]) for field in fields})
     for message, fields in (
-        (messages.JobOrder, messages.JOB_ORDER_TYPE),
-        (Ask, messages.ASK_TYPE),
-        (messages.UnitCommitment, messages.UNIT_COMMITMENT_TYPE),
-        (messages.Acknowledgement, messages.ACKNOWLEDGEMENT_TYPE),
-        (messages.Objection, messages.OBJECTION_TYPE),
+        (messages.JobOrder, messages.JobOrder.TYPE),
+        (Ask, Ask.TYPE),
+        (messages.UnitCommitment, messages.UnitCommitment.TYPE),
+        (messages.Acknowledgement, messages.Acknowledgement.TYPE),
+        (messages.Objection, messages.Objection.TYPE),
     )
 ]
 _DOMAINS = st.builds(Domain, st.integers(0, 2**256 - 1), _hex(20), st.text(), st.text())

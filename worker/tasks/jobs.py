@@ -5,7 +5,7 @@ from celery import shared_task
 from market.auctions import clearing
 from market.training.aggregation import service as aggregation
 from market.training.aggregation import tree
-from market.training.evaluation import validation
+from market.training.evaluation import service as evaluation
 from market.training.rounds import service as rounds
 from worker.context import context
 
@@ -49,4 +49,4 @@ def aggregate_leaf(job_id: str, round_: str, leaf: str) -> None:
 def validate(job_id: str) -> None:
     """Compute the pending validation losses of the job."""
     c = context()
-    validation.validate(c.database, c.storage, job_id)
+    evaluation.validate(c.database, c.storage, job_id)

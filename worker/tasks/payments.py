@@ -7,7 +7,7 @@ from market.payments.settlement import claims
 from market.payments.settlement import service as settlement
 from market.platform.db.base import utc_now
 from market.providers.benchmarks import service as benchmarks
-from market.providers.record import reviews, uptime
+from market.providers.record import reliability, uptime
 from worker.context import context
 
 
@@ -29,7 +29,7 @@ def collect_fees() -> None:
 def review() -> None:
     """Update the scores of nodes, and demote those that missed a benchmark."""
     c = context()
-    reviews.review(c.database, c.network, utc_now())
+    reliability.review(c.database, c.network, utc_now())
     benchmarks.demote_overdue(c.database, utc_now())
 
 

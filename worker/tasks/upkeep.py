@@ -9,14 +9,14 @@ from market.accounts.idempotency import delete_expired_answers
 from market.auctions import service as auctions
 from market.orders import amendments
 from market.platform.db.session import database_now
-from market.platform.events.announcer import announce, delete_old_steps
+from market.platform.events.service import announce, delete_old_steps
 from market.platform.storage import quota
 from market.providers import repository as providers
 from market.providers.outages import service as outages
-from market.training.evaluation import validation
+from market.training.evaluation import service as evaluation
 from market.training.leases import expiry
 from market.training.matching import book
-from market.training.retention import jobs, slot_states
+from market.training.retention import service as retention
 from market.training.rounds import service as rounds
 from market.training.uploads import service as uploads
 from market.verification.decisions import state_release
@@ -61,7 +61,7 @@ def sweep() -> None:
         for job_id in rounds.due_jobs(c.database):
             for task in (dispatch, aggregate):
                 task.apply_async(args=(job_id,), **repeated())
-        for job_id in validation.jobs_to_validate(c.database):
+        for job_id in evaluation.jobs_to_validate(c.database):
             validate.apply_async(args=(job_id,), **repeated())
     announce_events()
     deliver_webhooks.apply_async(**repeated())
@@ -81,8 +81,8 @@ def release() -> None:
             outages.delete_expired(session, now)
         uploads.delete_stale(c.database, c.storage, now - _UPLOAD_RETENTION)
         disputes.release_states(c.database, c.storage)
-        slot_states.unpin_states(c.database, c.storage, c.network, now)
+        retention.unpin_states(c.database, c.storage, c.network, now)
         state_release.unpin_expired_states(c.database, c.storage, c.network, now)
         kept = timedelta(days=c.settings.retention_days)
-        jobs.purge_expired(c.database, c.storage, kept, now)
+        retention.purge_expired(c.database, c.storage, kept, now)
         auctions.purge_orders(c.database, kept, now)

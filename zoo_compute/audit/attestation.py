@@ -7,8 +7,7 @@ from typing import Any
 from zoo_compute.base.errors import Mismatch, ZooError
 from zoo_compute.chain.settlements import AttestedOnChain, ChainReader
 from zoo_compute.content.gateway import GatewayClient
-from zoo_protocol.attestation.attestation_errors import QuoteRefused
-from zoo_protocol.attestation.gpu_attestation import NVIDIA_KEYS
+from zoo_protocol.attestation.gpu_attestation import NVIDIA_KEYS, QuoteRefused
 from zoo_protocol.attestation.tee_quotes import MAX_EVIDENCE_BYTES, Evidence, Verified, key_of
 from zoo_protocol.content import cid
 from zoo_protocol.hashing import from_hex

@@ -10,8 +10,7 @@ from typing import Annotated, Any
 import httpx
 from pydantic import Field, ValidationError
 
-from zoo_compute.audit.finding import Finding
-from zoo_compute.base.errors import Mismatch, Unreachable
+from zoo_compute.base.errors import Finding, Mismatch, Unreachable
 from zoo_compute.base.models import Answer, Wei
 from zoo_protocol.auction import book_hash, commitment, lot_seed
 from zoo_protocol.hashing import from_hex, to_hex

@@ -19,19 +19,17 @@ from dataclasses import replace
 from typing import Any
 
 from training_gym.spec.config import TrainingSpec
-from zoo_compute.audit.finding import Finding
-from zoo_compute.audit.history import Histories
-from zoo_compute.audit.replays import ReplayChecks
+from zoo_compute.audit.replays import Histories, ReplayChecks
 from zoo_compute.audit.rounds import Rounds
-from zoo_compute.audit.settlements import Verification, check_batches, fetch_record, read_record
-from zoo_compute.base.errors import ZooError
+from zoo_compute.audit.settlements import Verification, check_batches, fetch_record, read_record, signer_of
+from zoo_compute.base.errors import Finding, ZooError
 from zoo_compute.chain.settlements import ChainDisagrees, ChainReader
 from zoo_compute.content.gateway import UNAVAILABLE, GatewayClient
 from zoo_protocol import merkle
 from zoo_protocol.content import cid
 from zoo_protocol.content.cid import InvalidCid
 from zoo_protocol.hashing import from_hex, keccak, sha256, to_hex
-from zoo_protocol.messages import Domain, JobOrder, Message, recover, recover_strictly, struct_hash, typed_data
+from zoo_protocol.messages import JobOrder, struct_hash
 from zoo_protocol.payments.job_record import JobRecord, RecordError, SlashRecord, UnitRecord, order_of
 from zoo_protocol.payments.receipt import BPS, JobSettlement, Opened, Slashed, build_receipt, unit_price
 from zoo_protocol.verification.sampling import draw_segments
@@ -44,8 +42,6 @@ DISPUTE = "dispute"
 
 LOSS_TOLERANCE = 1e-4  # nats; the order of summation differs between processors
 _OF_THE_MOMENT = ("treasury_balance_wei",)  # changes after the receipt
-
-_Recover = Callable[[dict[str, Any], str], str]
 
 LossFunction = Callable[[bytes, bytes, bytes], float]
 """(canonical spec, model file, validation split) -> validation loss in nats per token."""
@@ -61,7 +57,6 @@ def verify_job(
     """Recompute the receipt of a settled job.
 
     Args:
-        job_id: 0x hex.
         chain: reader on a node that the caller trusts.
         gateway: any IPFS gateways; each block is verified against its CID.
         loss: recomputes validation losses; None takes them from the record.
@@ -145,7 +140,8 @@ class _RecordChecks:
         order = order_of(self._record.order)
         self._expect("wrong_order", "record.order", self._record.job_id, struct_hash(order))
         self._expect("wrong_segments", "record.segments", order.segments, self._record.segments)
-        self._check_signature("record.order_signature", opened.payer, recover, order, self._record.order_signature)
+        signer = signer_of(self._chain, order, self._record.order_signature, strictly=False)
+        self._expect("foreign_signature", "record.order_signature", opened.payer, signer)
         spec = self._fetch("spec_cid", self._record.spec_cid)
         if spec is not None:
             self._expect("wrong_spec", "spec_cid", opened.spec_hash, to_hex(keccak(spec)))
@@ -187,8 +183,8 @@ class _RecordChecks:
         if commitment is None or unit.commitment_signature is None or unit.salt is None:
             self._expect("no_commitment", where, "a signed commitment, opened", None)
             return
-        # As strict as the contract.
-        self._check_signature(where, unit.provider, recover_strictly, commitment, unit.commitment_signature)
+        signer = signer_of(self._chain, commitment, unit.commitment_signature)
+        self._expect("foreign_signature", where, unit.provider, signer)
         # In overlapped rounds a unit may start from the checkpoint before its round's (decision 17).
         starts = [one.cid for one in self._record.checkpoints if one.round in (unit.round - 1, unit.round)]
         self._expect("wrong_start", where, True, unit.start_checkpoint_cid in starts)
@@ -199,15 +195,6 @@ class _RecordChecks:
             self._expect("wrong_payload", where, unit.payload_hash, bound)
         if joins is not None and unit.start_checkpoint_cid in starts:
             joins.start(unit, payload, where)
-
-    def _check_signature(
-        self, where: str, expected: str, recovered: _Recover, message: Message, signature: str
-    ) -> None:
-        domain = Domain(self._chain.chain_id, self._chain.address("JobEscrow"))
-        try:
-            self._expect("foreign_signature", where, expected, recovered(typed_data(domain, message), signature))
-        except ValueError as error:
-            self._expect("foreign_signature", where, expected, str(error))
 
     def _check_draw(self, order: JobOrder, unit: UnitRecord, where: str) -> None:
         """Check that the unit is in its window, and that the seed selects the replayed segments."""

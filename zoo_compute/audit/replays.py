@@ -1,21 +1,81 @@
-"""Checks of the signed results on a job's samples, and of the reasons of rejections.
+"""Checks of a job's samples: their rates, the signed results, the reasons of rejections.
 
 The tolerance of a cross-class result cannot be recomputed from a record: it rests on the market's word.
 """
 
 import json
 from collections import Counter
+from collections.abc import Iterator
 from functools import cached_property
 
-from zoo_compute.audit.settlements import Expect, fetch_record
+from zoo_compute.audit.settlements import Expect, fetch_record, signer_of, units_of
 from zoo_compute.chain.settlements import ACQUITTED, FALSE_WORK, UNPAID_OUTCOMES, ChainReader, Penalty
 from zoo_compute.content.gateway import UNAVAILABLE, GatewayClient
 from zoo_protocol.hashing import from_hex, to_hex
-from zoo_protocol.messages import Domain, recover_strictly, typed_data
-from zoo_protocol.payments.job_record import JobRecord, ReplayRecord, UnitRecord, leaf_of
-from zoo_protocol.payments.receipt import JobSettlement, Opened
-from zoo_protocol.verification.rules import Verdict, verdict
+from zoo_protocol.payments.job_record import JobRecord, PaidUnit, RecordError, ReplayRecord, UnitRecord, leaf_of
+from zoo_protocol.payments.receipt import JobSettlement, Opened, Settled, unit_price
+from zoo_protocol.verification.rules import COMPARABLE_SHARE, Verdict, sampling_rate_bps, verdict
 from zoo_protocol.verification.trace import trace_root
+
+NEWCOMER_BPS = 2_500
+"""Rate of a provider without history, on every network (decision 2)."""
+
+
+class Histories:
+    """Comparable units of providers that were settled before a block."""
+
+    def __init__(self, expect: Expect, chain: ChainReader, gateway: GatewayClient) -> None:
+        self._expect, self._chain, self._gateway = expect, chain, gateway
+        self._lists: dict[int, list[PaidUnit]] = {}
+        self._weights: dict[str, int] = {}
+
+    @cached_property
+    def _lines(self) -> list[tuple[int, str, Settled]]:
+        return self._chain.lines()
+
+    @cached_property
+    def _penalties(self) -> list[Penalty]:
+        return self._chain.penalties()
+
+    def check_rate(self, unit: UnitRecord, floor_bps: int, gross: int, block: int, where: str) -> None:
+        """Check a unit's rate against its provider's history at ``block``, that of its window.
+
+        Args:
+            floor_bps: the job's rate.
+            gross: price of the unit in wei.
+        """
+        rate = NEWCOMER_BPS if unit.sampling_bps is None else unit.sampling_bps
+        if rate >= max(NEWCOMER_BPS, floor_bps):
+            return
+        attested = self._chain.was_attested(unit.provider, block)
+        clean: set[tuple[str, int, int]] = set()
+        least = sampling_rate_bps(0, NEWCOMER_BPS, floor_bps, attested=attested)
+        for paid in self._before(unit.provider, block):
+            if rate >= least:
+                break
+            if unit_price(int(paid.price), self._weight(paid.job_id)) >= gross // COMPARABLE_SHARE:
+                clean.add((paid.job_id, paid.round, paid.slot))
+                least = sampling_rate_bps(len(clean), NEWCOMER_BPS, floor_bps, attested=attested)
+        self._expect("sampled_too_little", where, max(least, rate), rate)
+
+    def _before(self, provider: str, block: int) -> Iterator[PaidUnit]:
+        """Yield the provider's units settled since its last penalty, newest batch first."""
+        mine = [one.block for one in self._penalties if one.provider == provider and one.offence in FALSE_WORK]
+        since = max((one for one in mine if one < block), default=-1)
+        batches = {line.batch: line for at, _, line in self._lines if since < at < block and line.batch}
+        for number, line in batches.items():
+            if number not in self._lists:
+                try:
+                    self._lists[number] = units_of(self._gateway, line)
+                except (*UNAVAILABLE, RecordError) as error:
+                    self._expect("unresolvable", f"batch {number}", line.record, str(error))
+                    self._lists[number] = []
+            yield from (paid for paid in self._lists[number] if paid.provider == provider)
+
+    def _weight(self, job_id: str) -> int:
+        if job_id not in self._weights:
+            self._weights[job_id] = self._chain.opened(job_id).unit_weight
+        return self._weights[job_id]
 
 
 class ReplayChecks:
@@ -74,18 +134,13 @@ class ReplayChecks:
             self._expect("wrong_replay", place, unit.drawn_segments, replay.segment)
             return False
         signed = replay.commitment(job_id, unit.round, unit.slot, unit.leaves[replay.segment])
-        domain = Domain(self._chain.chain_id, self._chain.address("JobEscrow"))
-        try:
-            signer = recover_strictly(typed_data(domain, signed), replay.signature)
-        except ValueError as error:
-            signer = str(error)
         if replay.verifier not in self._staked:
             self._staked[replay.verifier] = self._chain.staked_since(replay.verifier)
         since = self._staked[replay.verifier]
         times = Counter((one.segment, one.verifier) for one in unit.replays)[replay.segment, replay.verifier]
         kind = _verdict_of(replay, unit, self._record.environment_class)
         wrong = [
-            ("foreign_signature", replay.verifier, signer),
+            ("foreign_signature", replay.verifier, signer_of(self._chain, signed, replay.signature)),
             ("interested_verifier", False, replay.verifier in (unit.provider, self._payer)),
             ("repeated_verifier", 1, times),
             ("unstaked_verifier", True, since is not None and since < self._settled_at),

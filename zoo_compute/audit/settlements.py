@@ -5,13 +5,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from zoo_compute.audit.finding import Finding
-from zoo_compute.base.errors import Mismatch
+from zoo_compute.base.errors import Finding, Mismatch
 from zoo_compute.chain.settlements import ChainDisagrees, ChainReader
 from zoo_compute.content.blockstore import BlockNotFound
 from zoo_compute.content.gateway import UNAVAILABLE, GatewayClient
 from zoo_protocol.content import cid
 from zoo_protocol.hashing import from_hex
+from zoo_protocol.messages import Domain, Message, recover, recover_strictly, typed_data
 from zoo_protocol.payments.job_record import MAX_RECORD_BYTES, JobRecord, PaidUnit, PaidUnits, RecordError, UnitRecord
 from zoo_protocol.payments.receipt import JobSettlement, Settled, net_unit_price
 from zoo_protocol.payments.settlement_batch import Batch, JobLine, build_batch
@@ -31,6 +31,15 @@ class Verification:
         """Record a finding unless the two are equal."""
         if expected != found:
             self.findings.append(Finding(code, where, str(expected), str(found)))
+
+
+def signer_of(chain: ChainReader, message: Message, signature: str, *, strictly: bool = True) -> str:
+    """Return the signer of a message, or an error's text; ``strictly``: as the contract."""
+    domain = Domain(chain.chain_id, chain.address("JobEscrow"))
+    try:
+        return (recover_strictly if strictly else recover)(typed_data(domain, message), signature)
+    except ValueError as error:
+        return str(error)
 
 
 def fetch_record(gateway: GatewayClient, digest: str) -> bytes:

@@ -1,5 +1,6 @@
 """Errors for users and providers, and exit codes of the command line."""
 
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
@@ -28,11 +29,18 @@ class ZooError(Exception):
         self.code, self.detail, self.remedy = code, detail, remedy
 
 
+class CodedError(Exception):
+    """Failure that a caller handles by its stable ``code``."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 class ApiError(ZooError):
     """The market refused a request (problem+json).
 
     Attributes:
-        status: HTTP status.
         field: path of the invalid request field, if any.
         extra: other members of the problem document.
     """
@@ -76,6 +84,16 @@ class Mismatch(ZooError):
     """Data differs from its hash, its signature or the chain."""
 
     exit_code = ExitCode.MISMATCH
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Difference between an expected and a found value at ``where``; ``code`` is stable."""
+
+    code: str
+    where: str
+    expected: str
+    found: str
 
 
 class DevnetError(ZooError):

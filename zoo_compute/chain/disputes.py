@@ -1,12 +1,11 @@
 """Calls and queries of providers and challengers on the contract Disputes."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import astuple, dataclass
 from enum import IntEnum
 from functools import cached_property
 from typing import Any
 
-from zoo_compute.base.amounts import format_zen
 from zoo_compute.base.errors import ZooError
 from zoo_compute.chain import log_search
 from zoo_compute.chain.transactions import Chain
@@ -30,7 +29,6 @@ class Challenge:
     """Arguments of ``Disputes.open``; hashes as 0x hex.
 
     Attributes:
-        order: order of the unit's job.
         unit: the disputed commitment.
         signature: the provider's signature of the commitment.
         window_root: root of the committed window that contains it.
@@ -47,9 +45,6 @@ class Challenge:
     def unit_id(self) -> str:
         """Leaf of the commitment in its window."""
         return to_hex(leaf_of(self.unit))
-
-    def as_json(self) -> dict[str, Any]:
-        return {"unit_id": self.unit_id, **asdict(self)}
 
 
 _JOB_STATE, _JOB_OPEN = 8, 1  # position in the escrow's struct, and its value while the job runs
@@ -257,11 +252,8 @@ class DisputeChain(Chain):
             ZooError: the wallet has disputed the unit before or has less ZEN than the bond, the contract refuses, or a
                 transaction fails.
         """
-        bond, dispute_id = self.terms.bond, self.require_openable(challenge)
-        with chain_errors():
-            allowed = self._token.functions.allowance(self._sender, self._disputes.address).call()
-        if allowed < bond:
-            self._send(self._token.functions.approve(self._disputes.address, bond))
+        dispute_id = self.require_openable(challenge)
+        self._approve(self._disputes, self.terms.bond)
         proof = [from_hex(node) for node in challenge.window_proof]
         order, unit, signature = astuple(challenge.order), astuple(challenge.unit), from_hex(challenge.signature, 65)
         call = self._disputes.functions.open(order, unit, signature, from_hex(challenge.window_root), proof)
@@ -273,17 +265,11 @@ class DisputeChain(Chain):
         Raises:
             ZooError: the wallet has disputed the unit before, or has less ZEN than the bond.
         """
-        bond = self.terms.bond
         with chain_errors():
             dispute_id = to_hex(self._disputes.functions.disputeIdOf(from_hex(challenge.unit_id), self._sender).call())
         if self.dispute(dispute_id).phase is not DisputePhase.NONE:
             raise ZooError("dispute-exists", f"{self._sender} has disputed this unit before: {dispute_id}")
-        if (balance := self.balance()) < bond:
-            raise ZooError(
-                "balance-too-low",
-                f"{self._sender} has {format_zen(balance)} ZEN; a dispute needs a bond of {format_zen(bond)}",
-                remedy="Send ZEN to this address.",
-            )
+        self._require_balance(self.terms.bond, "a dispute needs a bond of")
         return dispute_id
 
     def name_step(self, dispute_id: str, step: int) -> str:

@@ -1,4 +1,4 @@
-"""Event searches in block ranges that the RPC node accepts."""
+"""Event searches in ranges that the RPC node accepts, and calls that opened disputes."""
 
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
@@ -54,6 +54,27 @@ def newest(event: Any, filters: Mapping[str, Any], first: int, last: int) -> Any
 def plain(struct: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of an event or argument with bytes as 0x hex."""
     return {name: to_hex(value) if isinstance(value, bytes) else value for name, value in struct.items()}
+
+
+def opening_calls(disputes: Any, call: bytes) -> list[Mapping[str, Any]]:
+    """Return the arguments of each ``open`` of the contract in untrusted call data.
+
+    One multicall is read, but none within it: crafted offsets would repeat nested calls without limit.
+    """
+    found = []
+    for name, arguments in _decoded(disputes, call):
+        inner = arguments["data"] if name == "multicall" else []
+        found += [(name, arguments), *(one for data in inner for one in _decoded(disputes, data))]
+    return [arguments for name, arguments in found if name == "open"]
+
+
+def _decoded(contract: Any, call: bytes) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return the function's name and its arguments; empty for a call of another contract."""
+    try:
+        function, arguments = contract.decode_function_input(call)
+    except Exception:  # untrusted bytes: decoders fail in many ways
+        return []
+    return [(str(function.fn_name), arguments)]
 
 
 def _is_too_many_requests(error: Exception) -> bool:

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 from enum import IntEnum
 
-from zoo_compute.base.amounts import format_zen
-from zoo_compute.base.errors import ZooError
 from zoo_compute.chain.transactions import Chain
 from zoo_compute.chain.wallet import Block, Wallet, chain_errors
 from zoo_protocol.hashing import from_hex, keccak
@@ -77,16 +75,9 @@ class OmissionChain(Chain):
     def open_claim(self, unit: UnitCommitment, include_by: int, acknowledgement: str) -> str:
         """Claim an omission and approve the stake; return the transaction's hash. Raises ZooError."""
         stake = self.terms().stake
-        if (balance := self.balance()) < stake:
-            raise ZooError(
-                "balance-too-low",
-                f"{self._sender} has {format_zen(balance)} ZEN; a claim needs a stake of {format_zen(stake)}",
-                remedy="Send ZEN to this address; the node repeats the claim.",
-            )
-        with chain_errors():
-            allowed = self._token.functions.allowance(self._sender, self._omissions.address).call()
-        if allowed < stake:
-            self._send(self._token.functions.approve(self._omissions.address, stake))
+        remedy = "Send ZEN to this address; the node repeats the claim."
+        self._require_balance(stake, "a claim needs a stake of", remedy)
+        self._approve(self._omissions, stake)
         return self._send(self._omissions.functions.claim(astuple(unit), include_by, from_hex(acknowledgement, 65)))
 
     def resolve(self, unit_id: str) -> str:

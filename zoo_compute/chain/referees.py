@@ -1,12 +1,10 @@
 """Calls and queries of a referee: listing, committee seats, and the disputed unit."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from zoo_compute.base.errors import ZooError
 from zoo_compute.chain.disputes import DisputeChain
-from zoo_compute.chain.log_search import plain
+from zoo_compute.chain.log_search import opening_calls, plain
 from zoo_compute.chain.wallet import chain_errors
 from zoo_protocol.hashing import to_hex
 from zoo_protocol.messages import JobOrder, UnitCommitment
@@ -73,24 +71,8 @@ class RefereeChain(DisputeChain):
                 call = self._web3.eth.get_transaction(opened["transactionHash"])["input"]
             except TransactionNotFound:  # the node prunes old transactions
                 return Opening(unit_id, provider, None, None)
-        for arguments in self._open_calls(call):
+        for arguments in opening_calls(self._disputes, call):
             order, unit = JobOrder(**plain(arguments["order"])), UnitCommitment(**plain(arguments["unit"]))
             if to_hex(leaf_of(unit)) == unit_id:  # a multicall can open several disputes
                 return Opening(unit_id, provider, order, unit)
         return Opening(unit_id, provider, None, None)
-
-    def _open_calls(self, call: bytes) -> list[Mapping[str, Any]]:
-        """Return the arguments of each ``open`` in untrusted call data, also within one multicall."""
-        found = []
-        for name, arguments in self._decoded(call):
-            inner = arguments["data"] if name == "multicall" else []
-            found += [(name, arguments), *(one for data in inner for one in self._decoded(data))]
-        return [arguments for name, arguments in found if name == "open"]
-
-    def _decoded(self, call: bytes) -> list[tuple[str, Mapping[str, Any]]]:
-        """Return the function's name and its arguments; empty for a call of another contract."""
-        try:
-            function, arguments = self._disputes.decode_function_input(call)
-        except Exception:  # untrusted bytes: decoders fail in many ways
-            return []
-        return [(str(function.fn_name), arguments)]

@@ -11,6 +11,7 @@ from web3.contract import Contract
 from web3.logs import DISCARD
 from web3.types import EventData, TxReceipt
 
+from zoo_compute.base.errors import CodedError
 from zoo_compute.chain import log_search
 from zoo_protocol.contracts import artifact
 from zoo_protocol.hashing import from_hex, to_hex
@@ -38,12 +39,8 @@ DISPUTE_EVENTS = (
 """Events that describe the course of a dispute."""
 
 
-class ChainDisagrees(Exception):
-    """The chain lacks an event that a receipt requires; ``code`` is stable."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
+class ChainDisagrees(CodedError):
+    """The chain lacks an event that a receipt requires."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,9 +229,6 @@ class ChainReader:
         ends = [event["args"]["expiresAt"] for event in events if event["blockNumber"] <= block]
         return bool(ends) and max(ends) > self._web3.eth.get_block(block)["timestamp"]
 
-    def slashed(self) -> set[str]:
-        return {penalty.provider for penalty in self.penalties()}
-
     def penalties(self) -> list[Penalty]:
         """Return all penalties in chain order."""
         return [
@@ -268,17 +262,11 @@ class ChainReader:
         event = self._newest("Disputes", "DisputeOpened", disputeId=from_hex(dispute_id))
         if event is None:
             return None
-        calls = [self._web3.eth.get_transaction(event["transactionHash"])["input"]]
-        for call in calls:
-            try:
-                function, arguments = self._contracts["Disputes"].decode_function_input(call)
-            except ValueError:  # opened by another contract
-                return None
-            calls += arguments["data"] if function.fn_name == "multicall" else []
-            if function.fn_name == "open":
-                unit = UnitCommitment(**log_search.plain(arguments["unit"]))
-                if to_hex(leaf_of(unit)) == to_hex(event["args"]["unitId"]):
-                    return unit
+        call = self._web3.eth.get_transaction(event["transactionHash"])["input"]
+        for arguments in log_search.opening_calls(self._contracts["Disputes"], call):
+            unit = UnitCommitment(**log_search.plain(arguments["unit"]))
+            if leaf_of(unit) == event["args"]["unitId"]:
+                return unit
         return None
 
     def stake_of(self, provider: str) -> int:

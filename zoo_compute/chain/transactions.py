@@ -39,7 +39,6 @@ class Chain:
     """Contract calls with a wallet, in wei of ZEN. Methods raise Unreachable.
 
     Args:
-        rpc_url: URL of an Ethereum node.
         contracts: addresses by name, as in ``GET /v1/network``.
     """
 
@@ -53,21 +52,11 @@ class Chain:
         self._sender = to_checksum_address(wallet.address)
         self._contracts = {name: to_checksum_address(address) for name, address in contracts.items()}
 
-    @cached_property
-    def _token(self) -> Any:
-        return self._contract("ZenToken")
-
-    @cached_property
-    def _staking(self) -> Any:
-        return self._contract("ProviderStaking")
-
-    @cached_property
-    def _escrow(self) -> Any:
-        return self._contract("JobEscrow")
-
-    @cached_property
-    def _rewards(self) -> Any:
-        return self._contract("Rewards")
+    # Building a contract takes 5 ms, so each is built on first use.
+    _token = cached_property(lambda self: self._contract("ZenToken"))
+    _staking = cached_property(lambda self: self._contract("ProviderStaking"))
+    _escrow = cached_property(lambda self: self._contract("JobEscrow"))
+    _rewards = cached_property(lambda self: self._contract("Rewards"))
 
     def balance(self, address: str | None = None) -> int:
         """Return the ZEN of an address (default: the wallet's)."""
@@ -76,12 +65,7 @@ class Chain:
 
     def stake(self, amount: int) -> str:
         """Add to the stake with a permit; return the transaction's hash. Raises ZooError."""
-        if (balance := self.balance()) < amount:
-            raise ZooError(
-                "balance-too-low",
-                f"{self._sender} has {format_zen(balance)} ZEN; the stake needs {format_zen(amount)}",
-                remedy="Send ZEN to this address.",
-            )
+        self._require_balance(amount, "the stake needs")
         deadline = int(time.time()) + _PERMIT_SECONDS
         with chain_errors():
             permit = messages.permit_typed_data(
@@ -192,11 +176,22 @@ class Chain:
             found = self._web3.eth.get_block(which)
             return Block(found["number"], found["timestamp"])
 
+    def _require_balance(self, amount: int, needs: str, remedy: str = "Send ZEN to this address.") -> None:
+        if (balance := self.balance()) < amount:
+            detail = f"{self._sender} has {format_zen(balance)} ZEN; {needs} {format_zen(amount)}"
+            raise ZooError("balance-too-low", detail, remedy=remedy)
+
+    def _approve(self, contract: Any, amount: int) -> None:
+        """Let a contract take ``amount`` of the wallet's ZEN, unless it may already."""
+        with chain_errors():
+            allowed = self._token.functions.allowance(self._sender, contract.address).call()
+        if allowed < amount:
+            self._send(self._token.functions.approve(contract.address, amount))
+
     def _payee(self, to: str | None) -> str:
         return self._sender if to is None else checked_address(to)
 
     def _contract(self, name: str) -> Any:
-        """Return the contract; building one takes 5 ms, so each is built on first use."""
         return self._web3.eth.contract(address=self._contracts[name], abi=artifact(name).abi)
 
     def _send(self, call: Any, fee_percent: int = 100) -> str:

@@ -42,18 +42,13 @@ class Wallet:
     """
 
     def __init__(self, private_key: str) -> None:
+        code, remedy = "private-key-malformed", f"Check {KEY_VARIABLE}."
         if not re.fullmatch(r"(0x)?[0-9a-fA-F]{64}", private_key):
-            raise ConfigError(
-                "private-key-malformed", "the private key is not 64 hex digits", remedy=f"Check {KEY_VARIABLE}."
-            )
+            raise ConfigError(code, "the private key is not 64 hex digits", remedy=remedy)
         try:
             self._account: LocalAccount = Account.from_key(private_key)
         except ValueError as error:  # zero, or beyond the curve's order
-            raise ConfigError(
-                "private-key-malformed",
-                "the private key is not on the curve secp256k1",
-                remedy=f"Check {KEY_VARIABLE}.",
-            ) from error
+            raise ConfigError(code, "the private key is not on the curve secp256k1", remedy=remedy) from error
         self.address = str(self._account.address)
 
     def __repr__(self) -> str:
@@ -125,7 +120,6 @@ def siwe_message(address: str, challenge: Mapping[str, Any], now: datetime | Non
     Args:
         address: checksummed.
         challenge: ``domain``, ``uri``, ``chain_id``, ``nonce``, ``statement``, ``expires_at``.
-        now: time of issue.
     """
     issued_at = (now or datetime.now(UTC)).strftime("%Y-%m-%dT%H:%M:%SZ")
     return (

@@ -7,7 +7,7 @@ from zoo_compute.base.errors import Mismatch
 from zoo_compute.cli.session import ApiUrl, open_client
 from zoo_compute.terminal.output import JsonFlag, print_facts, print_json, print_records
 
-app = typer.Typer(help="Check a market as its operator.", no_args_is_help=True)
+app = typer.Typer(name="admin", help="Check a market as its operator.", no_args_is_help=True)
 
 
 @app.callback()

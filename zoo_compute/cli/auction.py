@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from zoo_compute.cli.session import ApiUrl, open_client
-from zoo_compute.terminal.output import JsonFlag, print_facts, print_json, print_note, print_table, zen
+from zoo_compute.terminal.output import JsonFlag, print_facts, print_json, print_note, print_rows, print_table, zen
 
-app = typer.Typer(help="Show prices, and recompute auction rounds.", no_args_is_help=True)
+app = typer.Typer(name="auction", help="Show prices, and recompute auction rounds.", no_args_is_help=True)
 Book = Annotated[str, typer.Argument(help="Tier and zone, such as bronze.eu-west.", metavar="BOOK")]
 _FORMATS = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z"]
 Start = Annotated[
@@ -23,14 +23,10 @@ def books(api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
     """List all order books with their last prices."""
     with open_client(api_url) as client:
         found = client.connection.get("/v1/auctions")
-    if as_json:
-        print_json(found)
-        return
     columns = ("book", "newest round", "status", "last ZEN per GPU-hour")
     names = ("book", "newest_round", "status")
-    print_table(
-        columns, [(*(book[name] for name in names), zen(book["last_price_wei_per_gpu_hour"])) for book in found]
-    )
+    rows = ((*(book[name] for name in names), zen(book["last_price_wei_per_gpu_hour"])) for book in found)
+    print_rows(found, columns, rows, as_json=as_json)
 
 
 @app.command()
@@ -45,15 +41,12 @@ def rounds(
     parameters = {"limit": limit} | ({} if after is None else {"after": after})
     with open_client(api_url) as client:
         found = client.connection.get(f"/v1/auctions/{book}/rounds", parameters)
-    if as_json:
-        print_json(found)
-        return
     columns = ("number", "status", "rule", "ZEN per GPU-hour", "cleared at")
-    rows = [
+    rows = (
         (item["number"], item["status"], item["rule"], zen(item["price_wei_per_gpu_hour"]), item["cleared_at"])
         for item in found["items"]
-    ]
-    print_table(columns, rows)
+    )
+    print_rows(found, columns, rows, as_json=as_json)
 
 
 @app.command()
@@ -70,12 +63,9 @@ def history(
     parameters |= {name: _utc(at).isoformat() for name, at in (("from", start), ("to", end)) if at is not None}
     with open_client(api_url) as client:
         found = client.connection.get(f"/v1/auctions/{book}/history", parameters)
-    if as_json:
-        print_json(found)
-        return
     hour_us = timedelta(hours=1) // timedelta(microseconds=1)
     columns = ("from", "rounds", "last ZEN", "mean ZEN", "low", "high", "GPU-hours", "bids", "asks", "fill p50", "p90")
-    rows = [
+    rows = (
         (
             point["start"],
             point["rounds"],
@@ -86,8 +76,8 @@ def history(
             *(f"{point[name] / 1000:.1f} s" for name in ("fill_p50_ms", "fill_p90_ms")),
         )
         for point in found["points"]
-    ]
-    print_table(columns, rows)
+    )
+    print_rows(found, columns, rows, as_json=as_json)
 
 
 @app.command()

@@ -9,7 +9,7 @@ from zoo_compute.cli.caps import PerDay, PerJob, Total, caps_body, caps_text
 from zoo_compute.cli.session import ApiUrl, open_client, save_login
 from zoo_compute.terminal.output import JsonFlag, print_facts, print_records, print_result, report_done
 
-app = typer.Typer(help="Sign in, and manage API keys.", no_args_is_help=True)
+app = typer.Typer(name="auth", help="Sign in, and manage API keys.", no_args_is_help=True)
 
 
 @app.command()

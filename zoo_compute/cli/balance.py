@@ -6,10 +6,11 @@ import typer
 
 from zoo_compute.base.amounts import format_zen
 from zoo_compute.cli.session import ApiUrl, open_client
-from zoo_compute.terminal.confirmation import Yes, confirm
-from zoo_compute.terminal.output import JsonFlag, in_zen, print_facts, print_json
+from zoo_compute.terminal.output import JsonFlag, Yes, confirm, in_zen, print_facts, print_json
 
-app = typer.Typer(help="Show, add to and withdraw the balance that your orders draw from.", no_args_is_help=True)
+app = typer.Typer(
+    name="balance", help="Show, add to and withdraw the balance that your orders draw from.", no_args_is_help=True
+)
 
 
 @app.command()

@@ -7,10 +7,12 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from zoo_compute.devnet.state import DEFAULT_DIRECTORY
+from zoo_compute.devnet.state import DEFAULT_DIRECTORY, Options, StateDirectory
 from zoo_compute.terminal.output import JsonFlag, print_facts, print_note, print_result, report_done
 
-app = typer.Typer(help="Run a whole market on this machine: engines, contracts, nodes.", no_args_is_help=True)
+app = typer.Typer(
+    name="devnet", help="Run a whole market on this machine: engines, contracts, nodes.", no_args_is_help=True
+)
 Attack = Literal["fabricate", "skip-step", "half-batch", "bf16", "edited-data", "stale", "copy", "withhold", "refuse"]
 Directory = Annotated[Path, typer.Option("--directory", help="Keep the devnet's state here.")]
 
@@ -33,7 +35,6 @@ def up(
 ) -> None:
     """Start or recover the stack. Without --detach it runs until Ctrl-C."""
     from zoo_compute.devnet import control
-    from zoo_compute.devnet.state import Options, StateDirectory
 
     state = StateDirectory(directory)
     given: dict[str, Any] = {
@@ -67,7 +68,6 @@ def up(
 def info(directory: Directory = DEFAULT_DIRECTORY, as_json: JsonFlag = False) -> None:
     """Show addresses, contracts, development keys and processes of the running stack."""
     from zoo_compute.devnet import control
-    from zoo_compute.devnet.state import StateDirectory
 
     print_result(control.info(StateDirectory(directory)), _show, as_json=as_json)
 
@@ -76,7 +76,6 @@ def info(directory: Directory = DEFAULT_DIRECTORY, as_json: JsonFlag = False) ->
 def down(directory: Directory = DEFAULT_DIRECTORY, as_json: JsonFlag = False) -> None:
     """Stop the stack and keep its data."""
     from zoo_compute.devnet import control
-    from zoo_compute.devnet.state import StateDirectory
 
     stopped = control.down(StateDirectory(directory))
     report_done("stopped" if stopped else "nothing was running", {"stopped": stopped}, as_json=as_json)
@@ -86,7 +85,6 @@ def down(directory: Directory = DEFAULT_DIRECTORY, as_json: JsonFlag = False) ->
 def reset(directory: Directory = DEFAULT_DIRECTORY, as_json: JsonFlag = False) -> None:
     """Remove a stopped stack with all its data."""
     from zoo_compute.devnet import control
-    from zoo_compute.devnet.state import StateDirectory
 
     control.reset(StateDirectory(directory))
     report_done(f"{directory} is removed", {"directory": str(directory), "removed": True}, as_json=as_json)

@@ -12,8 +12,16 @@ from zoo_compute.base.amounts import format_zen
 from zoo_compute.base.errors import ConfigError, ZooError
 from zoo_compute.cli.session import ApiUrl, open_client
 from zoo_compute.cli.verify import Profile, Unit, describe_attempt, replay_unit
-from zoo_compute.terminal.confirmation import Yes, confirm
-from zoo_compute.terminal.output import JsonFlag, print_facts, print_json, print_note, print_result, print_table
+from zoo_compute.terminal.output import (
+    JsonFlag,
+    Yes,
+    confirm,
+    print_facts,
+    print_json,
+    print_note,
+    print_result,
+    print_rows,
+)
 
 if TYPE_CHECKING:
     from training_gym.runtime.profile import ExecutionProfile
@@ -21,7 +29,7 @@ if TYPE_CHECKING:
     from zoo_compute.chain.disputes import Dispute, DisputeChain
     from zoo_compute.client.client import Client
 
-app = typer.Typer(help="Dispute a work unit on chain, with a bond.", no_args_is_help=True)
+app = typer.Typer(name="dispute", help="Dispute a work unit on chain, with a bond.", no_args_is_help=True)
 _TURNS = {
     "trace": "the provider must reveal its trace",
     "step": "the challenger must select the first wrong segment",
@@ -56,21 +64,17 @@ def open_(
 
     The unit is replayed first. Then the command shows the bond and asks.
     """
-    from zoo_compute.audit.challenge import find_challenge
-    from zoo_compute.audit.evidence import evidence_errors
-    from zoo_compute.audit.unit_record import Place, market_record_reader
-    from zoo_compute.chain.settlements import ChainReader
+    from zoo_compute.audit.evidence import evidence_of
+    from zoo_compute.audit.unit_record import Place, find_challenge, market_record_reader
     from zoo_compute.chain.wallet import checked_address
-    from zoo_compute.content.gateway import GatewayClient
     from zoo_compute.node.execution import hardware
 
     place, named = Place.parse(unit_id), None if provider is None else checked_address(provider)
     runs_as = hardware.profile(profile)
     with open_client(api_url) as client:
         place = place.resolve(client)
-        chain, network = _chain(client), client.network()
-        reader = ChainReader(network.rpc_url, network.contracts, network.start_block)
-        with evidence_errors(), GatewayClient(network.gateways) as gateway:
+        chain = _chain(client)
+        with evidence_of(client.network()) as (reader, gateway):
             challenge = find_challenge(place, named, reader, gateway, market_record_reader(client.connection))
         chain.require_openable(challenge)
         accused, bond = challenge.unit.provider, f"{format_zen(chain.terms.bond)} ZEN"
@@ -178,11 +182,8 @@ def verdicts(dispute_id: DisputeId, api_url: ApiUrl = None, as_json: JsonFlag = 
     """Show the verdicts of the current committee that the market has."""
     with open_client(api_url) as client:
         found = client.connection.get(f"/v1/disputes/{_checked(dispute_id)}/verdicts")
-    if as_json:
-        print_json(found)
-        return
-    rows = [[one["referee"], "provider" if one["provider_correct"] else "challenger", one["reason"]] for one in found]
-    print_table(("referee", "in favour of", "reason"), rows)
+    rows = ([one["referee"], "provider" if one["provider_correct"] else "challenger", one["reason"]] for one in found)
+    print_rows(found, ("referee", "in favour of", "reason"), rows, as_json=as_json)
 
 
 @app.command()
@@ -247,10 +248,8 @@ def slash_referees(
             f"the {len(given)} signatures prove no misconduct without a slash so far",
             remedy="Give both verdicts of one referee, or those of a whole committee with one against all others.",
         )
-    if as_json:
-        print_json(shown)
-    else:
-        print_table(("referee", "committee", "offence", "tx"), [[str(fact) for fact in one.values()] for one in shown])
+    rows = (list(one.values()) for one in shown)
+    print_rows(shown, ("referee", "committee", "offence", "tx"), rows, as_json=as_json)
 
 
 @app.command()

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from zoo_compute.cli.session import ApiUrl, open_client
-from zoo_compute.terminal.confirmation import Yes
 from zoo_compute.terminal.output import (
     JsonFlag,
+    Yes,
     in_zen,
     print_facts,
     print_json,
     print_note,
     print_records,
     print_result,
-    print_table,
+    print_rows,
     short_id,
 )
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from zoo_compute.client.client import Client
     from zoo_compute.client.jobspec import JobSpec
 
-app = typer.Typer(help="Submit and follow training jobs.", no_args_is_help=True)
+app = typer.Typer(name="job", help="Submit and follow training jobs.", no_args_is_help=True)
 JobId = Annotated[
     str | None, typer.Argument(help="Id of the job, start of its id, or its name; default: the newest.", metavar="ID")
 ]
@@ -86,11 +86,8 @@ def list_jobs(api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
     """List your jobs, newest first."""
     with open_client(api_url) as client:
         found = list(client.jobs())
-    if as_json:
-        print_json(found)
-        return
     columns = ("id", "name", "status", "reason", "tier", "round", "loss", "created")
-    rows = [
+    rows = (
         (
             short_id(state.id),
             state.name,
@@ -102,8 +99,8 @@ def list_jobs(api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
             f"{state.created_at:%Y-%m-%d %H:%M}",
         )
         for state in found
-    ]
-    print_table(columns, rows)
+    )
+    print_rows(found, columns, rows, as_json=as_json)
 
 
 @app.command()

@@ -35,18 +35,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.add_typer(job.app, name="job")
-app.add_typer(balance.app, name="balance")
-app.add_typer(node.app, name="node")
-app.add_typer(provider.app, name="provider")
-app.add_typer(verify.app, name="verify")
-app.add_typer(dispute.app, name="dispute")
-app.add_typer(auction.app, name="auction")
-app.add_typer(devnet.app, name="devnet")
-app.add_typer(auth.app, name="auth")
-app.add_typer(organisation.app, name="org")
-app.add_typer(webhook.app, name="webhook")
-app.add_typer(admin.app, name="admin")
+for group in (job, balance, node, provider, verify, dispute, auction, devnet, auth, organisation, webhook, admin):
+    app.add_typer(group.app)
 
 
 @app.command()

@@ -11,24 +11,26 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zoo_compute.base.amounts import format_zen, short_zen
-from zoo_compute.base.errors import ConfigError, ZooError
+from zoo_compute.base.errors import ConfigError
 from zoo_compute.cli.session import ApiUrl, open_client
-from zoo_compute.terminal.confirmation import Yes, confirm
 from zoo_compute.terminal.output import (
     JsonFlag,
+    Yes,
+    confirm,
     in_zen,
     log_to_stderr,
     print_facts,
     print_json,
     print_note,
     print_result,
+    print_rows,
     print_table,
 )
 
 if TYPE_CHECKING:
     from zoo_compute.base.models import OmissionClaim
 
-app = typer.Typer(help="Run a provider or verifier node.", no_args_is_help=True)
+app = typer.Typer(name="node", help="Run a provider or verifier node.", no_args_is_help=True)
 _PROBE_BYTES = 8 << 30
 StateDir = Annotated[Path, typer.Option(help="Use this node's state directory.")]
 Recipient = Annotated[str | None, typer.Option(help="Pay to this address; default: your wallet.")]
@@ -113,13 +115,11 @@ def run(
 
 
 def _confirm_stake(api_url: str, role: Role, tier: str) -> None:
-    from zoo_compute.chain.transactions import Chain
-
     with open_client(api_url) as client:
         network = client.network()
         if role is Role.provider and tier not in network.tiers:
             return  # the node refuses it
-        account = Chain(network.rpc_url, network.contracts, client.signing_wallet("a node")).stake_account()
+        account = client.chain("a node").stake_account()
     minimum = network.verifier_minimum_stake_wei
     if role is Role.provider:
         minimum = network.tiers[tier].minimum_stake_wei
@@ -136,17 +136,15 @@ def _confirm_stake(api_url: str, role: Role, tier: str) -> None:
 def environment(profile: Profile = None, as_json: JsonFlag = False) -> None:
     """Show this machine's environment class, without a market."""
     from zoo_compute.node.execution import hardware
-    from zoo_compute.node.execution.executor import Executor, ExecutorError
+    from zoo_compute.node.execution.executor import Executor, executor_errors
 
     chosen = hardware.profile(profile)
     with (
         tempfile.TemporaryDirectory(prefix="zoo-environment-") as directory,
         Executor(chosen, _PROBE_BYTES, Path(directory)) as executor,
+        executor_errors(),
     ):
-        try:
-            shown = {"profile": chosen.name, "environment_class": executor.environment_class}
-        except ExecutorError as error:
-            raise ZooError(f"executor-{error.code.replace('_', '-')}", str(error)) from error
+        shown = {"profile": chosen.name, "environment_class": executor.environment_class}
     print_result(shown, as_json=as_json)
 
 
@@ -200,11 +198,8 @@ def commit(
     as_json: JsonFlag = False,
 ) -> None:
     """Commit on chain to your tier's uptime. This is final: each day below it costs a penalty."""
-    from zoo_compute.chain.transactions import Chain
-
     with open_client(api_url) as client:
-        network = client.network()
-        chain = Chain(network.rpc_url, network.contracts, client.signing_wallet("committing"))
+        chain = client.chain("committing")
         until = chain.time() + days * 86_400
         plan = {
             "committed until": f"{datetime.fromtimestamp(until, UTC):%Y-%m-%d %H:%M} UTC",
@@ -272,7 +267,7 @@ def omissions(
     A running node claims by itself.
     """
     from zoo_compute.chain.omissions import OmissionChain
-    from zoo_compute.node.disk.state_directory import ACKNOWLEDGEMENTS, TRACES
+    from zoo_compute.node.disk.files import ACKNOWLEDGEMENTS, TRACES
     from zoo_compute.node.disk.traces import Traces
     from zoo_compute.node.disputes.omissions import Omissions
     from zoo_compute.node.work.acknowledgements import Journal
@@ -336,7 +331,7 @@ def disputes(
     A running node answers by itself, which costs native tokens.
     """
     from zoo_compute.chain.disputes import DisputeChain
-    from zoo_compute.node.disk.state_directory import DISPUTES, TRACES
+    from zoo_compute.node.disk.files import DISPUTES, TRACES
     from zoo_compute.node.disk.traces import Traces
     from zoo_compute.node.disputes.defence import Disputes, describe
 
@@ -365,20 +360,18 @@ def verdicts(state_dir: StateDir, as_json: JsonFlag = False) -> None:
     """Show the verdicts that your verifier signed; with --json, for `dispute submit --file`."""
     from dataclasses import asdict
 
-    from zoo_compute.node.disk.state_directory import VERDICTS
+    from zoo_compute.node.disk.files import VERDICTS
     from zoo_compute.node.disputes.referee import Verdicts
 
     _require_directory(state_dir)
     found = Verdicts(state_dir / VERDICTS).all()
-    if as_json:
-        print_json([asdict(verdict) for verdict in found])
-        return
     sides = {True: "provider", False: "challenger"}
-    rows = [
+    rows = (
         (one.dispute_id, one.draw, sides[one.provider_correct], one.reason, "yes" if one.delivered else "no")
         for one in found
-    ]
-    print_table(("dispute", "committee", "in favour of", "reason", "delivered"), rows)
+    )
+    columns = ("dispute", "committee", "in favour of", "reason", "delivered")
+    print_rows([asdict(verdict) for verdict in found], columns, rows, as_json=as_json)
 
 
 @app.command()

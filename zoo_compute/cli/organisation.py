@@ -6,9 +6,9 @@ import typer
 
 from zoo_compute.cli.caps import PerDay, PerJob, Total, caps_body, caps_text
 from zoo_compute.cli.session import ApiUrl, open_client
-from zoo_compute.terminal.output import JsonFlag, print_facts, print_result, print_table, report_done
+from zoo_compute.terminal.output import JsonFlag, print_facts, print_result, print_rows, print_table, report_done
 
-app = typer.Typer(help="Share spending caps with others.", no_args_is_help=True)
+app = typer.Typer(name="org", help="Share spending caps with others.", no_args_is_help=True)
 OrganisationId = Annotated[int, typer.Argument(help="Id from `org list`.")]
 Address = Annotated[str, typer.Argument(help="Wallet that has signed in at least once.")]
 Role = Annotated[str, typer.Option(help="Set the role: viewer, member, admin or owner.")]
@@ -33,7 +33,9 @@ def create(
 def list_organisations(api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
     """List your organisations."""
     with open_client(api_url) as client:
-        print_result(client.connection.get("/v1/organisations"), _show_all, as_json=as_json)
+        found = client.connection.get("/v1/organisations")
+    rows = ([row["id"], row["name"], len(row["members"]), caps_text(row["spending"])] for row in found)
+    print_rows(found, ("id", "name", "members", "caps (ZEN)"), rows, as_json=as_json)
 
 
 @app.command()
@@ -89,11 +91,6 @@ def remove(organisation: OrganisationId, address: Address, api_url: ApiUrl = Non
         client.connection.call("DELETE", path, repeatable=True)
     facts = {"organisation": organisation, "address": address, "removed": True}
     report_done(f"{address} is removed from organisation {organisation}", facts, as_json=as_json)
-
-
-def _show_all(found: list[dict[str, Any]]) -> None:
-    rows = [[row["id"], row["name"], len(row["members"]), caps_text(row["spending"])] for row in found]
-    print_table(("id", "name", "members", "caps (ZEN)"), rows)
 
 
 def _show(found: dict[str, Any]) -> None:

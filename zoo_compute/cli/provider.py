@@ -9,15 +9,13 @@ import typer
 from zoo_compute.base.amounts import format_zen
 from zoo_compute.base.errors import ApiError, ZooError
 from zoo_compute.cli.session import ApiUrl, open_client
-from zoo_compute.terminal.confirmation import Yes, confirm
-from zoo_compute.terminal.output import JsonFlag, in_zen, print_facts, print_json
+from zoo_compute.terminal.output import JsonFlag, Yes, confirm, in_zen, print_facts, print_json
 
 if TYPE_CHECKING:
     from zoo_compute.base.models import Provider
-    from zoo_compute.chain.transactions import Chain
     from zoo_compute.client.client import Client
 
-app = typer.Typer(help="Take out your stake and your earnings.", no_args_is_help=True)
+app = typer.Typer(name="provider", help="Take out your stake and your earnings.", no_args_is_help=True)
 ALL = "all"
 _RUNNING = timedelta(minutes=2)  # a node reports at least once a minute
 
@@ -36,7 +34,7 @@ def unstake(
     from zoo_compute.base.amounts import parse_zen
 
     with open_client(api_url) as client:
-        chain = _chain(client)
+        chain = client.chain()
         account = chain.stake_account()
         wei = account.stake if amount == ALL else parse_zen(amount)
         if not 0 < wei <= account.stake:
@@ -64,7 +62,7 @@ def withdraw(yes: Yes = False, api_url: ApiUrl = None, as_json: JsonFlag = False
     Stop the node first: a running node would add missing stake.
     """
     with open_client(api_url) as client:
-        chain = _chain(client)
+        chain = client.chain()
         account = chain.stake_account()
         amount = f"{format_zen(account.unbonding)} ZEN"
         if account.unbonding == 0:
@@ -85,7 +83,7 @@ def withdraw(yes: Yes = False, api_url: ApiUrl = None, as_json: JsonFlag = False
 def earnings(api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
     """Show the sums of pay, rewards and stake. `node earnings` and `node rewards` list them."""
     with open_client(api_url) as client:
-        chain, rewards = _chain(client), client.rewards()
+        chain, rewards = client.chain(), client.rewards()
         account, now = chain.stake_account(), chain.time()
         unclaimed = [(one.claimable_at.timestamp(), one.amount_wei) for one in client.claims()]
         claimed = sum(one.amount_wei for one in client.claims(claimed=True))
@@ -137,13 +135,6 @@ def _registered(client: "Client") -> "Provider | None":
         if error.code == "provider-not-found":
             return None
         raise
-
-
-def _chain(client: "Client") -> "Chain":
-    from zoo_compute.chain.transactions import Chain
-
-    network = client.network()
-    return Chain(network.rpc_url, network.contracts, client.signing_wallet("this command"))
 
 
 def _date(unix: float) -> str:

@@ -26,7 +26,7 @@ def open_client(api_url: str | None) -> "Client":
     """
     from zoo_compute.chain.wallet import Wallet
     from zoo_compute.client.client import API_KEY_VARIABLE, Client
-    from zoo_compute.devnet.state import DEFAULT_DIRECTORY
+    from zoo_compute.devnet.state import DEFAULT_DIRECTORY, StateDirectory
 
     quiet_retries()
     has_key = Wallet.from_environment() is not None or API_KEY_VARIABLE in os.environ
@@ -37,7 +37,6 @@ def open_client(api_url: str | None) -> "Client":
         return Client(api_url)
     if DEFAULT_DIRECTORY.exists():
         from zoo_compute.devnet import control
-        from zoo_compute.devnet.state import StateDirectory
 
         info = control.info(StateDirectory(DEFAULT_DIRECTORY))
         own = Wallet.from_environment()

@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from zoo_compute.node.execution.executor import Progress
     from zoo_compute.replay.check import Attempt, AttemptTrace, Difference, UnitCheck
 
-app = typer.Typer(help="Check units and attestations on your own machine.", no_args_is_help=True)
+app = typer.Typer(name="verify", help="Check units and attestations on your own machine.", no_args_is_help=True)
 _MEMORY_BYTES = 64 << 30
-_TIMEOUT_SECONDS = 24 * 3600.0
 _NO_TRACE = (
     "without its leaves the first wrong step stays unknown. In a dispute the provider must reveal them on chain."
 )
@@ -63,36 +62,29 @@ def replay_unit(client: "Client", place: "Place", runs_as: "ExecutionProfile", *
     Raises:
         ZooError: it cannot be replayed here; :func:`zoo_compute.replay.check.check_unit` lists the codes.
     """
-    from zoo_compute.audit.evidence import evidence_errors
+    from zoo_compute.audit.evidence import evidence_of
     from zoo_compute.audit.unit_record import market_record_reader
-    from zoo_compute.chain.settlements import ChainReader
-    from zoo_compute.content.gateway import GatewayClient
-    from zoo_compute.node.execution.executor import Executor, ExecutorError
+    from zoo_compute.node.execution.executor import Executor, executor_errors
     from zoo_compute.replay.check import check_unit
 
-    network = client.network()
-    chain = ChainReader(network.rpc_url, network.contracts, network.start_block)
-    with tempfile.TemporaryDirectory(prefix="zoo-verify-") as directory:
-        try:
-            with (
-                evidence_errors(),
-                GatewayClient(network.gateways) as gateway,
-                Executor(runs_as, _MEMORY_BYTES, Path(directory)) as executor,
-                _progress(as_json) as show,
-            ):
-                return check_unit(
-                    place,
-                    chain,
-                    gateway,
-                    Path(directory),
-                    executor.environment_class,
-                    lambda task: executor.run(task, _TIMEOUT_SECONDS, show),
-                    lambda leaf: _published_trace(client, leaf),
-                    market_record_reader(client.connection),
-                    print_note,
-                )
-        except ExecutorError as error:
-            raise ZooError(f"executor-{error.code.replace('_', '-')}", str(error)) from error
+    with (
+        tempfile.TemporaryDirectory(prefix="zoo-verify-") as directory,
+        executor_errors(),
+        evidence_of(client.network()) as (chain, gateway),
+        Executor(runs_as, _MEMORY_BYTES, Path(directory)) as executor,
+        _progress(as_json) as show,
+    ):
+        return check_unit(
+            place,
+            chain,
+            gateway,
+            Path(directory),
+            executor.environment_class,
+            lambda task: executor.run(task, on_progress=show),
+            lambda leaf: _published_trace(client, leaf),
+            market_record_reader(client.connection),
+            print_note,
+        )
 
 
 @app.command("round")
@@ -137,18 +129,15 @@ def attestation(
     Exit code 6: the registry differs from the quote.
     """
     from zoo_compute.audit.attestation import check_attestation
-    from zoo_compute.audit.evidence import evidence_errors
-    from zoo_compute.chain.settlements import ChainReader
+    from zoo_compute.audit.evidence import evidence_of
     from zoo_compute.chain.wallet import checked_address
-    from zoo_compute.content.gateway import GatewayClient
     from zoo_protocol.attestation.gpu_attestation import NVIDIA_KEYS
 
     provider = checked_address(address)
     with open_client(api_url) as client:
         network = client.network()
-    chain = ChainReader(network.rpc_url, network.contracts, network.start_block)
     root = root_ca.read_bytes() if root_ca else None
-    with evidence_errors(), GatewayClient(network.gateways) as gateway:
+    with evidence_of(network) as (chain, gateway):
         found = check_attestation(provider, chain, gateway, root, gpu_key or NVIDIA_KEYS)
     if as_json:
         print_json(found.as_json())

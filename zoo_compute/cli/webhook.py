@@ -5,9 +5,9 @@ from typing import Annotated, Any
 import typer
 
 from zoo_compute.cli.session import ApiUrl, open_client
-from zoo_compute.terminal.output import JsonFlag, print_facts, print_records, print_result, print_table, report_done
+from zoo_compute.terminal.output import JsonFlag, print_facts, print_records, print_result, print_rows, report_done
 
-app = typer.Typer(help="Send the events of your jobs to a URL.", no_args_is_help=True)
+app = typer.Typer(name="webhook", help="Send the events of your jobs to a URL.", no_args_is_help=True)
 WebhookId = Annotated[int, typer.Argument(help="Id from `webhook list`.")]
 
 
@@ -34,7 +34,9 @@ def create(
 def list_webhooks(api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
     """List your webhooks."""
     with open_client(api_url) as client:
-        print_result(client.connection.get("/v1/webhooks"), _show_all, as_json=as_json)
+        found = client.connection.get("/v1/webhooks")
+    rows = ([row["id"], row["url"], " ".join(row["events"]), "on" if row["enabled"] else "off"] for row in found)
+    print_rows(found, ("id", "url", "events", "state"), rows, as_json=as_json)
 
 
 @app.command()
@@ -100,8 +102,3 @@ def replay(
 
 def _show(found: dict[str, Any]) -> None:
     print_facts({name: found[name] for name in ("id", "url", "secret")} | {"events": " ".join(found["events"])})
-
-
-def _show_all(found: list[dict[str, Any]]) -> None:
-    rows = [[row["id"], row["url"], " ".join(row["events"]), "on" if row["enabled"] else "off"] for row in found]
-    print_table(("id", "url", "events", "state"), rows)

@@ -35,6 +35,7 @@ from zoo_compute.base.models import (
     RewardProof,
     Rewards,
 )
+from zoo_compute.chain.transactions import Chain
 from zoo_compute.chain.wallet import Wallet
 from zoo_compute.client import balance, earnings, jobspec, orders
 from zoo_compute.client.http import Connection
@@ -231,6 +232,11 @@ class Client:
                 "wallet-missing", f"{purpose} needs a wallet", remedy="Set ZOO_PRIVATE_KEY or ZOO_KEYSTORE."
             )
         return self.wallet
+
+    def chain(self, purpose: str = "this command") -> Chain:
+        """Return the network's contracts with the wallet; raises as :meth:`signing_wallet`."""
+        network = self.network()
+        return Chain(network.rpc_url, network.contracts, self.signing_wallet(purpose))
 
     def balance(self) -> Balance:
         """Return the account's balance in the escrow and its deposits."""

@@ -146,18 +146,15 @@ class Connection:
             is_late = failures[-1] > failures[0] + (self._retry_seconds if retry_seconds is None else retry_seconds)
             return isinstance(error, NoAnswer) and not is_late and not self._stopping.is_set()
 
+        def attempt() -> Any:
+            with self.stream(method, path, **request) as response:
+                response.read()
+                return _json_of(response) if response.content else None
+
+        attempts = None if repeatable else 1
+        retried = stamina.RetryingCaller(attempts, timeout=None, wait_initial=0.1, wait_max=2.0, wait_jitter=0.2)
         try:
-            for attempt in stamina.retry_context(
-                on=should_retry,
-                attempts=None if repeatable else 1,
-                timeout=None,
-                wait_initial=0.1,
-                wait_max=2.0,
-                wait_jitter=0.2,
-            ):
-                with attempt, self.stream(method, path, **request) as response:
-                    response.read()
-                    return _json_of(response) if response.content else None
+            return retried(should_retry, attempt)
         except NoMarket as error:
             raise Unreachable("no-market", f"{method} {self.api_url}{path}: {error}", remedy=_NO_MARKET) from error
         except (NoAnswer, httpx.RequestError) as error:
@@ -166,7 +163,6 @@ class Connection:
                 f"{method} {self.api_url}{path}: {error}",
                 remedy="Check the address and the market's GET /readyz.",
             ) from error
-        raise AssertionError("the last attempt returns or raises")
 
     @contextmanager
     def stream(self, method: str, path: str, **request: Any) -> Iterator[httpx.Response]:

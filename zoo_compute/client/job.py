@@ -6,11 +6,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from zoo_compute.base.errors import ConfigError, JobUnsuccessful, Unreachable, ZooError
 from zoo_compute.base.models import Checkpoint, Event, JobState, Quote
-from zoo_compute.client.http import Connection, NoAnswer
+from zoo_compute.client.http import NoAnswer
+
+if TYPE_CHECKING:
+    from zoo_compute.client.client import Client
 
 log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.5
@@ -19,29 +22,12 @@ Approve = Callable[[Quote, int], None]
 """Consent to a quote and a budget in wei; refuses by an exception."""
 
 
-class JobSource(Protocol):
-    """Access to one market and its storage. :class:`zoo_compute.Client` implements it."""
-
-    @property
-    def connection(self) -> Connection:
-        """The connection to the market's API."""
-
-    def submit_proposed(self, job_id: str, what: str, changes: dict[str, Any], approve: Approve | None = None) -> str:
-        """Sign and submit a proposed ``what`` (``clone`` or ``extend``); return its id."""
-
-    def fetch(self, cid: str, *, max_bytes: int) -> bytes:
-        """Return a file from storage, every block checked against its CID."""
-
-    def download(self, cid: str, path: Path) -> int:
-        """Write a file from storage to ``path`` and return its size in bytes."""
-
-
 class Job:
     """One job of one market; ``id`` is the hash of its order (0x hex of 32 bytes)."""
 
-    def __init__(self, source: JobSource, job_id: str) -> None:
+    def __init__(self, client: "Client", job_id: str) -> None:
         self.id = job_id
-        self._source = source
+        self._client = client
         self._path = f"/v1/jobs/{job_id}"
 
     def __repr__(self) -> str:
@@ -49,11 +35,11 @@ class Job:
 
     def state(self) -> JobState:
         """Return the job's current state."""
-        return JobState.model_validate(self._source.connection.get(self._path))
+        return JobState.model_validate(self._client.connection.get(self._path))
 
     def why(self) -> dict[str, Any]:
         """Return the match diagnostics: findings, nodes by constraint, possible changes."""
-        answer: dict[str, Any] = self._source.connection.get(f"{self._path}/why")
+        answer: dict[str, Any] = self._client.connection.get(f"{self._path}/why")
         return answer
 
     def wait(self, timeout: float | None = None) -> JobState:
@@ -94,7 +80,7 @@ class Job:
 
     def _stream(self, after: int) -> Iterator[Event]:
         headers = {"Accept": "text/event-stream", "Last-Event-ID": str(after)}
-        with self._source.connection.stream("GET", f"{self._path}/events", headers=headers) as response:
+        with self._client.connection.stream("GET", f"{self._path}/events", headers=headers) as response:
             yield from parse_events(response.iter_lines())
 
     def cancel(self) -> JobState:
@@ -103,7 +89,7 @@ class Job:
         Raises:
             ApiError: the job is past cancellation.
         """
-        return JobState.model_validate(self._source.connection.post(f"{self._path}/cancel"))
+        return JobState.model_validate(self._client.connection.post(f"{self._path}/cancel"))
 
     def amend(self, *, max_price: int | None = None, wait_until: datetime | None = None) -> JobState:
         """Lower the bid (wei per GPU-hour) or shorten the wait, within the signed order.
@@ -116,15 +102,15 @@ class Job:
             "wait_until": None if wait_until is None else wait_until.isoformat(),
         }
         body = {name: value for name, value in given.items() if value is not None}
-        return JobState.model_validate(self._source.connection.call("PATCH", self._path, repeatable=True, json=body))
+        return JobState.model_validate(self._client.connection.call("PATCH", self._path, repeatable=True, json=body))
 
     def pause(self) -> JobState:
         """Pause the job. Leased units are finished and paid. Raises ApiError if the job has ended."""
-        return JobState.model_validate(self._source.connection.post(f"{self._path}/pause", repeatable=True))
+        return JobState.model_validate(self._client.connection.post(f"{self._path}/pause", repeatable=True))
 
     def resume(self) -> JobState:
         """Resume a paused job. Raises ApiError if it has ended."""
-        return JobState.model_validate(self._source.connection.post(f"{self._path}/resume", repeatable=True))
+        return JobState.model_validate(self._client.connection.post(f"{self._path}/resume", repeatable=True))
 
     def clone(self, *, approve: Approve | None = None, **changes: Any) -> "Job":
         """Sign and submit a copy of this job.
@@ -137,37 +123,37 @@ class Job:
             Mismatch: the market's proposal differs from the request.
             ApiError, ConfigError: as for :meth:`zoo_compute.Client.submit`.
         """
-        return Job(self._source, self._source.submit_proposed(self.id, "clone", changes, approve))
+        return Job(self._client, self._client.submit_proposed(self.id, "clone", changes, approve))
 
     def extend(self, *, approve: Approve | None = None, **changes: Any) -> "Job":
         """Sign and submit a job that continues from this one's last checkpoint.
 
         Args and errors as for :meth:`clone`, plus ``rounds``.
         """
-        return Job(self._source, self._source.submit_proposed(self.id, "extend", changes, approve))
+        return Job(self._client, self._client.submit_proposed(self.id, "extend", changes, approve))
 
     def metrics(self) -> list[dict[str, Any]]:
         """Return losses, times and included units, by round."""
-        found: list[dict[str, Any]] = self._source.connection.get(f"{self._path}/metrics")["rounds"]
+        found: list[dict[str, Any]] = self._client.connection.get(f"{self._path}/metrics")["rounds"]
         return found
 
     def efficiency(self) -> dict[str, Any]:
         """Return throughput, time shares and bytes, compared with the same nodes in one data centre."""
-        found: dict[str, Any] = self._source.connection.get(f"{self._path}/efficiency")
+        found: dict[str, Any] = self._client.connection.get(f"{self._path}/efficiency")
         return found
 
     def units(self) -> list[dict[str, Any]]:
         """Return the work units, by round and replica."""
-        found: list[dict[str, Any]] = self._source.connection.get(f"{self._path}/units")
+        found: list[dict[str, Any]] = self._client.connection.get(f"{self._path}/units")
         return found
 
     def checkpoints(self) -> list[Checkpoint]:
         """Return the checkpoints, by round."""
-        return [Checkpoint.model_validate(item) for item in self._source.connection.get(f"{self._path}/checkpoints")]
+        return [Checkpoint.model_validate(item) for item in self._client.connection.get(f"{self._path}/checkpoints")]
 
     def receipt(self) -> dict[str, Any]:
         """Return the receipt of a settled job, as the market reports it."""
-        found: dict[str, Any] = self._source.connection.get(f"{self._path}/receipt")
+        found: dict[str, Any] = self._client.connection.get(f"{self._path}/receipt")
         return found
 
     def download(self, path: str | Path) -> int:
@@ -176,7 +162,7 @@ class Job:
         Raises:
             ZooError: there is no model yet.
         """
-        return self._source.download(self._model_cid(), Path(path))
+        return self._client.download(self._model_cid(), Path(path))
 
     def sample(self, prompt: str, length: int, *, temperature: float = 0.8, seed: int = 0) -> str:
         """Generate text after ``prompt`` on this machine. Needs torch.
@@ -192,7 +178,7 @@ class Job:
         from training_gym.units.checkpoint import load_state
 
         spec = TrainingSpec.from_dict(self.state().spec)
-        model = self._source.fetch(self._model_cid(), max_bytes=16 * spec.num_parameters() + (1 << 20))
+        model = self._client.fetch(self._model_cid(), max_bytes=16 * spec.num_parameters() + (1 << 20))
         tokens = generate(spec, load_state(spec, model), list(prompt.encode()), length, temperature, seed)
         return bytes(tokens).decode(errors="replace")
 

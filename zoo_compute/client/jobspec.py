@@ -33,6 +33,7 @@ _KEYS: dict[str, tuple[type | tuple[type, ...], str]] = {
 """Keys of a job file: type, and expected form for error messages."""
 
 _AMOUNTS = ("budget_max", "max_price")
+_FIELDS = {"model_config": "model", "data_config": "dataset", "training_config": "training"}  # of a spec, by key
 _FLOAT, _TEXT = "tag:yaml.org,2002:float", "tag:yaml.org,2002:str"
 
 _EXPONENT = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+\Z")
@@ -107,21 +108,12 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> JobSpec:
     for key in ("data_config", "budget_max"):
         if key not in document:
             raise _wrong(path, f"{key} is missing")
-    max_price = document.get("max_price")
-    return JobSpec(
-        dataset=_dataset(path, document["data_config"]),
-        budget_max=parse_zen(str(document["budget_max"]), "budget_max"),
-        max_price=None if max_price is None else parse_zen(str(max_price), "max_price"),
-        wait=parse_duration(document.get("wait", "1h"), "wait"),
-        tier=document.get("tier", "bronze"),
-        nodes=document.get("nodes", 1),
-        model=document.get("model_config", {}),
-        training=document.get("training_config", {}),
-        checkpoint=document.get("checkpoint", {}),
-        requirements=document.get("requirements", {}),
-        sampling_bps=document.get("sampling_bps"),
-        name=document.get("name"),
-    )
+    fields: dict[str, Any] = {_FIELDS.get(key, key): value for key, value in document.items()}
+    fields["dataset"] = _dataset(path, fields["dataset"])
+    fields |= {name: parse_zen(str(fields[name]), name) for name in _AMOUNTS if name in fields}
+    if "wait" in fields:
+        fields["wait"] = parse_duration(fields["wait"], "wait")
+    return JobSpec(**fields)
 
 
 def parse_duration(text: str, name: str = "duration") -> timedelta:

@@ -17,8 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from io import FileIO
 from pathlib import Path
 
-from zoo_compute.content.file_writer import FileWriter
-from zoo_compute.content.packs import UNREADABLE, Index, Pack, Place, force_to_disk, locked, remove_unused
+from zoo_compute.content.packs import UNREADABLE, FileWriter, Index, Pack, Place, force_to_disk, locked, remove_unused
 from zoo_protocol.content import unixfs
 from zoo_protocol.content.cid import Buffer, Cid, ContentError, of_block, verify_block
 

@@ -21,8 +21,7 @@ import stamina
 from zoo_compute.base.errors import ConfigError
 from zoo_compute.base.link import Link
 from zoo_compute.content.blockstore import BlockNotFound, BlockStore
-from zoo_compute.content.peers import FAILURES, Fault, Peers, Stalled
-from zoo_compute.content.transfer import Transfer
+from zoo_compute.content.transfer import FAILURES, Fault, Peers, Stalled, Transfer
 from zoo_protocol.content import car, unixfs
 from zoo_protocol.content.cid import DAG_PB, MAX_BLOCK_BYTES, BlockMismatch, Cid, ContentError, parse, verify_block
 from zoo_protocol.content.unixfs import Leaf
@@ -146,14 +145,6 @@ class GatewayClient:
             partial.replace(path)  # under the lock: waiting downloads then open another file
         return size
 
-    def pin(self, cid: str, *, max_bytes: int) -> int:
-        """Fetch a file into the store and pin it; return its bytes. Raises as :meth:`fetch`."""
-        if self._store is None:
-            raise ValueError("pinning needs a block store")
-        for _piece in self.stream(cid, max_bytes=max_bytes):
-            pass  # reading stores every block
-        return self._store.pin(parse(cid))
-
     def _leaves(
         self, root: Cid, have: Callable[[Leaf], bytes | None], *, max_bytes: int, resumed: bool
     ) -> Iterator[tuple[Leaf, bytes]]:
@@ -231,17 +222,8 @@ class GatewayClient:
         return block
 
     def _ask_all_with_retries(self, cid: Cid) -> bytes:
-        for attempt in stamina.retry_context(
-            on=GatewayUnavailable,
-            attempts=self._attempts,
-            timeout=None,
-            wait_initial=0.1,
-            wait_max=2.0,
-            wait_jitter=0.1,
-        ):
-            with attempt:
-                return self._ask_all(cid)
-        raise AssertionError("the last attempt returns or raises")
+        retried = stamina.RetryingCaller(self._attempts, timeout=None, wait_initial=0.1, wait_max=2.0, wait_jitter=0.1)
+        return retried(GatewayUnavailable, self._ask_all, cid)
 
     def _ask_all(self, cid: Cid) -> bytes:
         failures: list[Exception] = []
@@ -279,15 +261,23 @@ class GatewayClient:
     def _open_archive(self, root: Cid) -> Generator[tuple[Cid, bytes], None, None]:
         """Yield verified blocks of the first gateway that streams an archive."""
         headers = {"Accept": f"{CAR_TYPE}; version=1; order=dfs; dups=n"}
+        latest = 0.0  # end of the next block's time, which does not include the reader's
+
+        def timed(gateway: str, pieces: Iterator[bytes]) -> Iterator[bytes]:
+            for piece in pieces:
+                if time.monotonic() > latest:
+                    raise Stalled(f"{gateway} took more than {self._block_timeout} s for a block")
+                yield piece
+
         for gateway in self._peers.by_preference():
             url = f"{gateway}/ipfs/{root}"
             try:
                 with self._http.stream("GET", url, params={"format": "car"}, headers=headers) as response:
                     response.raise_for_status()
-                    clock = _Clock(self._block_timeout, f"{gateway} took more than {self._block_timeout} s for a block")
-                    for block in car.read(clock.watched(response.iter_raw()), root):
+                    latest = time.monotonic() + self._block_timeout
+                    for block in car.read(timed(gateway, response.iter_raw()), root):
                         yield block
-                        clock.start()
+                        latest = time.monotonic() + self._block_timeout
                     return
             except (httpx.HTTPStatusError, httpx.ConnectError, httpx.ConnectTimeout) as error:
                 log.info("no_archive gateway=%s cid=%s error=%s", gateway, root, error)
@@ -298,25 +288,6 @@ class GatewayClient:
 
 class _NotInArchive(LookupError):
     """The archive does not continue with the file's next block."""
-
-
-class _Clock:
-    """Timeout per block of an archive, without the time that its reader takes."""
-
-    def __init__(self, seconds: float, problem: str) -> None:
-        self._seconds = seconds
-        self._problem = problem
-        self.start()
-
-    def start(self) -> None:
-        self._latest = time.monotonic() + self._seconds
-
-    def watched(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
-        """Yield the chunks. Raises Stalled."""
-        for piece in pieces:
-            if time.monotonic() > self._latest:
-                raise Stalled(self._problem)
-            yield piece
 
 
 class _Archive:

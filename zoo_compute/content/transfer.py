@@ -1,18 +1,35 @@
-"""Parallel block transfers: threads of each gateway take the next block without a request.
+"""Gateways with their faults, and parallel block transfers from them.
 
-An idle gateway also requests a block that another one has delayed for longer than it would need itself. The first
-verified answer counts. A gateway with a fault leaves the transfer, and its blocks go to the others.
+A gateway with a fault is avoided for a period, and the fault is logged. It remains the last resort: every answer is
+verified.
+
+In a transfer, threads of each gateway take the next block without a request. An idle gateway also requests a block that
+another one has delayed for longer than it would need itself. The first verified answer counts. A gateway with a fault
+leaves the transfer, and its blocks go to the others.
 """
 
+import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Literal
 
-from zoo_compute.content.peers import FAILURES, Code, Peers
-from zoo_protocol.content.cid import Cid
+import httpx
+
+from zoo_compute.content.blockstore import BlockNotFound
+from zoo_protocol.content.cid import Cid, ContentError
 from zoo_protocol.content.unixfs import GetBlock, Leaf
+
+log = logging.getLogger(__name__)
+Code = Literal["lied", "stalled", "unreachable", "absent"]
+
+AVOIDED_SECONDS: dict[Code, float] = {"lied": 600.0, "stalled": 30.0, "unreachable": 30.0, "absent": 0.0}
+"""Period in which a gateway is only the last resort."""
+
+MAX_FAULTS = 256
 
 MAX_GATEWAYS = 8
 """Maximum number of gateways per transfer."""
@@ -36,17 +53,77 @@ Ask = Callable[[str, Cid, Callable[[], bool]], bytes | None]
 """Requests a block from a gateway and verifies it; None if the last argument reports it as useless."""
 
 
+class Stalled(httpx.HTTPError):
+    """A block exceeded its timeout."""
+
+
+FAILURES = (BlockNotFound, ContentError, httpx.HTTPError)
+"""Errors of a request to a gateway."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Fault of a gateway: ``lied`` (other bytes), ``stalled``, ``unreachable``, ``absent``."""
+
+    gateway: str
+    code: Code
+    detail: str
+
+
+class Peers:
+    """Gateways with their faults. Safe for threads."""
+
+    def __init__(self, gateways: Sequence[str]) -> None:
+        self.gateways = list(dict.fromkeys(gateway.rstrip("/") for gateway in gateways))
+        self._faults: deque[Fault] = deque(maxlen=MAX_FAULTS)
+        self._avoided_until: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def faults(self) -> list[Fault]:
+        with self._lock:
+            return list(self._faults)
+
+    def report(self, gateway: str, error: Exception) -> Fault:
+        """Record a failure, one of ``FAILURES``, and avoid the gateway for its period."""
+        fault = Fault(gateway, _code(error), f"{type(error).__name__}: {error}")
+        level = logging.INFO if fault.code == "absent" else logging.WARNING
+        log.log(level, "gateway_fault gateway=%s code=%s detail=%s", gateway, fault.code, fault.detail)
+        with self._lock:
+            self._faults.append(fault)
+            until = time.monotonic() + AVOIDED_SECONDS[fault.code]
+            self._avoided_until[gateway] = max(until, self._avoided_until.get(gateway, 0.0))
+        return fault
+
+    def available(self) -> list[str]:
+        """Return the gateways that are not avoided now, in order."""
+        now = time.monotonic()
+        with self._lock:
+            return [gateway for gateway in self.gateways if self._avoided_until.get(gateway, 0.0) <= now]
+
+    def by_preference(self) -> list[str]:
+        """Return all gateways; those that are avoided come last."""
+        good = self.available()
+        return good + [gateway for gateway in self.gateways if gateway not in good]
+
+
+def _code(error: Exception) -> Code:
+    if isinstance(error, BlockNotFound):
+        return "absent"
+    if isinstance(error, ContentError):
+        return "lied"
+    return "stalled" if isinstance(error, httpx.TimeoutException | Stalled) else "unreachable"
+
+
+@dataclass(eq=False, slots=True)
 class _Wanted:
     """Requested block, the gateways that were asked, and the start of the last request."""
 
-    __slots__ = ("asked", "asking", "block", "cid", "since")
-
-    def __init__(self, cid: Cid) -> None:
-        self.cid = cid
-        self.asked: set[str] = set()
-        self.asking = 0
-        self.block: bytes | None = None
-        self.since = 0.0
+    cid: Cid
+    asked: set[str] = field(default_factory=set)
+    asking: int = 0
+    block: bytes | None = None
+    since: float = 0.0
 
 
 class Transfer:

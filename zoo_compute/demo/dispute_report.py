@@ -137,7 +137,7 @@ def _honest(chain: ChainReader, cast: Cast, receipt: Mapping[str, Any]) -> dict[
     }
     stakes = {address: chain.stake_of(address) for address in (*cast.honest, *cast.verifiers)}
     return {
-        "slashed": sorted(chain.slashed() - {cast.adversary}),
+        "slashed": sorted({penalty.provider for penalty in chain.penalties()} - {cast.adversary}),
         "stakes_wei": {address: str(stake) for address, stake in stakes.items()},
         "paid_wei": {address: str(amount) for address, amount in paid.items()},
     }

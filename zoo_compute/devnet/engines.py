@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import shlex
 import shutil
 import signal
@@ -19,6 +20,7 @@ from zoo_compute.devnet.state import State, StateDirectory
 from zoo_protocol.hashing import from_hex, keccak, to_hex
 
 HOST = "127.0.0.1"
+_REPOSITORY = Path(__file__).resolve().parents[2]
 BLOCK_SECONDS = "0.5"
 _UNPRIVILEGED = "nobody"
 
@@ -119,10 +121,30 @@ def _valkey_answers(port: int) -> bool:
         return False
 
 
+def find_anvil() -> Path:
+    """Return anvil: ``ZOO_ANVIL``, the npm package in ``contracts/``, or one on the PATH.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    named = os.environ.get("ZOO_ANVIL")
+    if named:
+        if not Path(named).is_file():
+            raise FileNotFoundError(f"ZOO_ANVIL is {named}; expected a file")
+        return Path(named)
+    processor = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine().lower(), platform.machine().lower())
+    packaged = _REPOSITORY / f"contracts/node_modules/@foundry-rs/anvil-{sys.platform}-{processor}/bin"
+    for candidate in (packaged / "anvil", packaged / "anvil.exe"):
+        if candidate.is_file():
+            return candidate
+    installed = shutil.which("anvil")
+    if installed is None:
+        raise FileNotFoundError("anvil is not installed: run `make setup`, or set ZOO_ANVIL to its path")
+    return Path(installed)
+
+
 def anvil(directory: StateDirectory, state: State) -> list[Part]:
     """Return the chain: blocks every 0.5 s, final after two, state on disk every second."""
-    from zoo_compute.devnet.binaries import find_anvil
-
     options = state.options
     try:
         binary = find_anvil()

@@ -6,11 +6,15 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from zoo_compute.base.errors import DevnetError
 from zoo_compute.devnet.processes import Identity
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 DEFAULT_DIRECTORY = Path(".devnet")
 
@@ -29,7 +33,7 @@ class Options:
     verifiers: int = 3  # a committee of the development network
     cheat: bool = False
     slow_link_mbps: float | None = None
-    cheat_kind: str = "fabricate"  # one of zoo_compute.devnet.adversaries.attacks.KINDS
+    cheat_kind: str = "fabricate"  # one of zoo_compute.devnet.adversaries.adversary.KINDS
     held_up_from: int | None = None
     pace: dict[str, str] = field(default_factory=dict)
 
@@ -75,6 +79,7 @@ class StateDirectory:
 
     def __init__(self, directory: Path) -> None:
         self.root = directory.resolve()
+        self.deployment_file = self.root / "deployment.json"  # with the contracts' addresses
 
     def path(self, *names: str) -> Path:
         return self.root.joinpath(*names)
@@ -88,11 +93,6 @@ class StateDirectory:
 
     def node(self, part: str) -> Path:
         return self.path("nodes", part)
-
-    @property
-    def deployment_file(self) -> Path:
-        """File with the contracts' addresses."""
-        return self.path("deployment.json")
 
     def create(self) -> None:
         """Create the directories. Raises DevnetError if they are not writable."""
@@ -117,7 +117,7 @@ class StateDirectory:
                 f"{self.path('state.json')} is not JSON: {error}",
                 remedy="Run: zoo-compute devnet reset",
             ) from error
-        return _from_document(document)
+        return _adapter().validate_python(document)
 
     def save(self, state: State) -> None:
         """Replace the state atomically."""
@@ -140,16 +140,8 @@ class StateDirectory:
                 yield True
 
 
-def _from_document(document: dict[str, Any]) -> State:
-    supervisor = document.pop("supervisor")
-    return State(
-        **{
-            **document,
-            "options": Options(**document["options"]),
-            "parts": {
-                name: Started(**{**part, "identity": Identity(**part["identity"])})
-                for name, part in document["parts"].items()
-            },
-            "supervisor": Identity(**supervisor) if supervisor else None,
-        }
-    )
+@cache
+def _adapter() -> "TypeAdapter[State]":
+    from pydantic import TypeAdapter  # only a command on a devnet loads it
+
+    return TypeAdapter(State)

@@ -22,24 +22,21 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from training_gym.runtime.profile import ExecutionProfile
-from training_gym.spec.errors import GymError
 from zoo_compute.base.errors import ApiError, Unreachable, ZooError
 from zoo_compute.base.link import Link
 from zoo_compute.chain.wallet import Wallet
 from zoo_compute.client.http import Connection
-from zoo_compute.content.gateway import UNAVAILABLE
-from zoo_compute.node.background_services import BackgroundServices, NodeComponents
+from zoo_compute.node.background_services import BackgroundServices, ErrorThrottle, NodeComponents
 from zoo_compute.node.config import NodeConfig
+from zoo_compute.node.disk.files import DISK_REFUSES, is_disk_full
 from zoo_compute.node.disk.workspace import Workspace
 from zoo_compute.node.execution import hardware
 from zoo_compute.node.execution.executor import Executor, ExecutorError
 from zoo_compute.node.lifecycle import NodeLifecycle
 from zoo_compute.node.market.calls import WALLET_IN_USE, Lease, Market, PollAnswer
-from zoo_compute.node.periodic_tasks import DISK_REFUSES, ErrorThrottle, is_disk_full
 from zoo_compute.node.work.acknowledgements import Acknowledgements, Journal, NotAcknowledged
 from zoo_compute.node.work.held_lease import HeldLease, LeaseLost
-from zoo_compute.node.work.inputs import SlotStateMissing
-from zoo_compute.node.work.states import StateUnavailable
+from zoo_compute.node.work.states import STATE_ERRORS
 from zoo_compute.node.work.worker import LinkTooSlow, Worker
 from zoo_protocol.messages import Domain
 
@@ -59,16 +56,7 @@ _RETRY_SECONDS = 1.0
 _REGISTERING_SECONDS = 0.5
 _ROOM_SECONDS = 10.0  # between two checks of a full disk
 _GIB = 1 << 30
-_TASK_ERRORS = (
-    ExecutorError,
-    GymError,
-    *UNAVAILABLE,
-    NotAcknowledged,
-    SlotStateMissing,
-    LinkTooSlow,
-    StateUnavailable,
-    *DISK_REFUSES,
-)
+_TASK_ERRORS = (*STATE_ERRORS, NotAcknowledged, LinkTooSlow, *DISK_REFUSES)
 """Errors on which the node gives a lease up."""
 
 _T = TypeVar("_T")

@@ -1,16 +1,21 @@
 """Background threads of a node: chain deadlines, payouts and disk.
 
+Their tasks can block for minutes. The heartbeat thread does not run them, because the market counts a silent node as
+down.
+
 The network's parameters are stored in ``network.json``. A node that starts during an outage of the market, or with a
 full disk, still answers its disputes.
 """
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
+from zoo_compute.base.amounts import format_zen
+from zoo_compute.base.errors import ZooError
 from zoo_compute.base.link import Link
 from zoo_compute.base.models import Network
 from zoo_compute.chain.disputes import DisputeChain
@@ -18,32 +23,94 @@ from zoo_compute.chain.omissions import OmissionChain
 from zoo_compute.chain.referees import RefereeChain
 from zoo_compute.chain.settlements import ChainReader
 from zoo_compute.chain.wallet import Wallet
-from zoo_compute.client.http import Connection
+from zoo_compute.client import earnings
+from zoo_compute.client.http import Connection, answer_errors
 from zoo_compute.content.gateway import GatewayClient
-from zoo_compute.node.attestation.gpu_statements import GpuSource
-from zoo_compute.node.attestation.quotes import AttestationRenewal, QuoteSource, collateral_from
+from zoo_compute.node.attestation import AttestationRenewal, GpuSource, QuoteSource, collateral_from
 from zoo_compute.node.config import NodeConfig
-from zoo_compute.node.disk.corruption import read_json
-from zoo_compute.node.disk.durable_files import write_json
+from zoo_compute.node.disk.files import DISK_REFUSES, read_json, write_json
 from zoo_compute.node.disk.finished import FinishedJobs
 from zoo_compute.node.disk.traces import Traces
 from zoo_compute.node.disk.workspace import Workspace
 from zoo_compute.node.disputes.defence import Disputes
 from zoo_compute.node.disputes.disclosure import Disclosure
 from zoo_compute.node.disputes.omissions import Omissions
-from zoo_compute.node.disputes.referee import Referee, Sources, Verdicts
+from zoo_compute.node.disputes.referee import Referee, Verdicts
 from zoo_compute.node.disputes.segment_verdict import ReplayContext
 from zoo_compute.node.execution import hardware
 from zoo_compute.node.execution.executor import Executor
 from zoo_compute.node.market.calls import Market
-from zoo_compute.node.payouts import Payouts
-from zoo_compute.node.periodic_tasks import ErrorThrottle, PeriodicTask, run_periodic_task
 from zoo_compute.node.work.acknowledgements import Journal
-from zoo_compute.node.work.worker import TASK_TIMEOUT_SECONDS
 
 log = logging.getLogger(__name__)
 _DISPUTES_SECONDS = 10.0  # response deadlines are hours
 _TASKS_SECONDS = 1.0  # each task has an interval of its own
+_REPEAT_SECONDS = 300.0
+
+REWARD_SECONDS = 60.0
+"""Minimum interval between looks for rewards, which come once a day."""
+
+PeriodicTask = Callable[[], None]
+"""Does the work that is due. Each task keeps its own interval."""
+
+
+class ErrorThrottle:
+    """Logger of one condition: new texts at once, repeated ones every ``_REPEAT_SECONDS``."""
+
+    def __init__(self) -> None:
+        self._last = ""
+        self._again_at = 0.0
+
+    def warn(self, what: str) -> None:
+        if what != self._last or time.monotonic() >= self._again_at:
+            self._last, self._again_at = what, time.monotonic() + _REPEAT_SECONDS
+            log.warning("%s", what)
+
+
+def run_periodic_task(what: str, task: PeriodicTask, throttle: ErrorThrottle) -> None:
+    """Run a task once. Expected errors are logged; the next run tries again."""
+    try:
+        task()
+    except (ZooError, *DISK_REFUSES) as error:
+        throttle.warn(f"task_failed task={what!r}: {error} {getattr(error, 'remedy', None) or ''}".rstrip())
+
+
+@dataclass
+class Payouts:
+    """Periodic claims. Claims do not expire."""
+
+    config: NodeConfig
+    connection: Connection
+    network: Network
+    wallet: Wallet
+    _next_at: float = 0.0
+    _rewards_at: float = 0.0
+
+    def collect(self) -> None:
+        """Claim what is due; does nothing within ``claim_seconds`` of the last call.
+
+        Raises:
+            ApiError, Unreachable: try again later.
+            ZooError: the contract refuses the claim.
+        """
+        if time.monotonic() < self._next_at:
+            return
+        self._next_at = time.monotonic() + self.config.claim_seconds
+        if self.config.role == "provider":  # verifiers have rewards only
+            with answer_errors("GET /v1/claims"):
+                claims = earnings.list_claims(self.connection)
+            taken, tx = earnings.claim_pay(claims, self.network, self.wallet, self.config.payout_address)
+            if taken:
+                total = format_zen(sum(claim.amount_wei for claim in taken))
+                log.info("pay_claimed zen=%s batches=%s tx=%s", total, len(taken), tx)
+        if time.monotonic() < self._rewards_at:
+            return
+        self._rewards_at = time.monotonic() + REWARD_SECONDS
+        with answer_errors("GET /v1/rewards"):
+            earned = earnings.list_rewards(self.connection)
+        reward, tx = earnings.claim_rewards(earned, self.network, self.wallet, self.config.payout_address)
+        if reward is not None:
+            log.info("rewards_claimed zen=%s tx=%s", format_zen(reward.amount_wei), tx)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,18 +252,14 @@ class BackgroundServices:
 
     def _referee(self, network: Network) -> Referee:
         parts = self._parts
-
-        def run(task: dict[str, Any]) -> dict[str, Any]:
-            return parts.executor.run(task, TASK_TIMEOUT_SECONDS)
-
         return Referee(
             Verdicts(parts.workspace.verdicts),
-            Sources(
-                lambda: RefereeChain(network.rpc_url, network.contracts, parts.wallet, network.start_block),
-                lambda: ChainReader(network.rpc_url, network.contracts, network.start_block),
-                parts.market,
+            lambda: RefereeChain(network.rpc_url, network.contracts, parts.wallet, network.start_block),
+            lambda: ChainReader(network.rpc_url, network.contracts, network.start_block),
+            parts.market,
+            lambda: ReplayContext(
+                parts.workspace, parts.gateway(network), parts.executor.environment_class, parts.executor.run
             ),
-            lambda: ReplayContext(parts.workspace, parts.gateway(network), parts.executor.environment_class, run),
             parts.wallet,
             parts.config.owner,
         )

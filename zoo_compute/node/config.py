@@ -12,13 +12,10 @@ class NodeConfig:
     """Settings of one node.
 
     Attributes:
-        api_url: base URL of the market.
         role: ``provider`` trains, ``verifier`` replays.
         state_dir: durable state: boundary states, pinned files, leases.
-        name: public display name.
         region: location, such as ``eu-west``.
         site, asn, owner: building, autonomous system and owner; the market spreads a job's nodes over different ones.
-        tier: tier that a provider offers.
         min_price_wei: minimum price in wei per GPU-hour, net of the fee.
         profile: execution profile (``training_gym.runtime.profile``); None selects CUDA if a GPU is present.
         memory_gb: memory limit of the training process.

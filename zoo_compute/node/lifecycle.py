@@ -17,7 +17,7 @@ from zoo_compute.chain.wallet import Wallet
 from zoo_compute.client.http import answer_errors
 from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.execution import hardware
-from zoo_compute.node.execution.executor import Executor, ExecutorError
+from zoo_compute.node.execution.executor import Executor, executor_errors
 from zoo_compute.node.market.calls import Market
 from zoo_protocol.messages import Ask, Domain, Heartbeat, typed_data
 
@@ -155,11 +155,8 @@ class NodeLifecycle:
             ApiError, Unreachable: the market refuses or does not answer.
             ZooError: the benchmark was not passed.
         """
-        try:
-            with answer_errors("a proof of hardware"):
-                verdict = self._prove()
-        except ExecutorError as error:
-            raise ZooError(f"executor-{error.code.replace('_', '-')}", str(error)) from error
+        with answer_errors("a proof of hardware"), executor_errors():
+            verdict = self._prove()
         if not verdict["passed"]:
             raise ZooError(
                 f"benchmark-{verdict['reason']}".replace("_", "-"),

@@ -3,13 +3,12 @@
 import signal
 from contextlib import ExitStack
 
-from zoo_compute.base.errors import ConfigError, ZooError
+from zoo_compute.base.errors import ConfigError
 from zoo_compute.chain.wallet import Wallet
 from zoo_compute.node.agent import MakeExecutor, MakeWorker, NodeAgent
 from zoo_compute.node.config import NodeConfig
-from zoo_compute.node.disk.state_directory import lock_state_directory
-from zoo_compute.node.execution.executor import Executor, ExecutorError
-from zoo_compute.node.periodic_tasks import DISK_REFUSES
+from zoo_compute.node.disk.files import DISK_REFUSES, lock_state_directory
+from zoo_compute.node.execution.executor import Executor, executor_errors
 from zoo_compute.node.work.worker import Worker
 
 
@@ -32,7 +31,5 @@ def run_node(config: NodeConfig, make_executor: MakeExecutor = Executor, make_wo
             raise ConfigError("state-dir-unusable", f"{config.state_dir}: {error}", remedy=remedy) from error
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: agent.stop())
-        try:
+        with executor_errors():
             agent.run()
-        except ExecutorError as error:
-            raise ZooError(f"executor-{error.code.replace('_', '-')}", str(error)) from error

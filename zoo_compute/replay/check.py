@@ -22,7 +22,8 @@ from zoo_compute.chain.settlements import ChainReader
 from zoo_compute.content.blockstore import BlockNotFound
 from zoo_compute.content.gateway import UNAVAILABLE, GatewayClient, GatewayUnavailable
 from zoo_compute.node.disk.workspace import Workspace
-from zoo_compute.replay.replay import Inputs, Replay, Replays, Report, Run, Unreplayable
+from zoo_compute.node.work.inputs import Run
+from zoo_compute.replay.replay import Inputs, Replay, Replays, Report, Unreplayable
 from zoo_protocol import merkle
 from zoo_protocol.hashing import from_hex, keccak, to_hex
 from zoo_protocol.payments.job_record import VERIFIED, JobRecord, UnitRecord
@@ -144,12 +145,10 @@ def check_unit(
     """Replay a unit and decide all attempts at it.
 
     Args:
-        place: the unit.
         chain: reader on a node that the caller trusts.
         gateway: any IPFS gateways; each block is verified against its CID.
         workdir: existing directory for inputs and states.
         environment_class: class of the process behind ``run``.
-        run: trains the unit.
         find_trace: called if the record's evidence does not contain an attempt's leaves.
         read_market: called for a unit without a settlement.
         report: called before earlier units are replayed for a missing replica state.

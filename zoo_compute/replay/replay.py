@@ -23,14 +23,11 @@ from zoo_compute.node.disk.workspace import Workspace
 from zoo_compute.node.disputes.segment_verdict import DIVERGED
 from zoo_compute.node.execution.executor import ExecutorError
 from zoo_compute.node.execution.tasks import take_unit
-from zoo_compute.node.work.inputs import SlotStateMissing, unit_task
+from zoo_compute.node.work.inputs import Run, SlotStateMissing, unit_task
 from zoo_protocol.content.unixfs import cid_of_file
 from zoo_protocol.hashing import from_hex, to_hex
 from zoo_protocol.payments.job_record import INPUT_FILES, JobRecord, UnitRecord
 from zoo_protocol.verification import trace
-
-Run = Callable[[dict[str, Any]], dict[str, Any]]
-"""Runs a ``train`` or ``catch_up`` task of :mod:`zoo_compute.node.execution.tasks`."""
 
 Report = Callable[[str], None]
 """Receives a message before long work."""
@@ -51,9 +48,7 @@ class Inputs:
     Attributes:
         spec: the job's specification, as a document.
         workdir: existing directory for states.
-        workspace: cache of inputs.
         environment_class: class of the process behind ``run``.
-        run: trains a unit.
         report: called before earlier units are replayed.
     """
 
@@ -146,7 +141,7 @@ class Replay:
     def __init__(self, inputs: Inputs, unit: UnitRecord) -> None:
         self.spec = with_top_k(TrainingSpec.from_dict(inputs.spec), unit.top_k)
         self.gateway = inputs.gateway
-        self._run = inputs.run
+        self._inputs = inputs
         self._lease: dict[str, Any] = {
             "spec": self.spec.to_dict(),
             "job_id": inputs.record.job_id,
@@ -155,8 +150,6 @@ class Replay:
             **{name: getattr(unit, f"start_{name}") for name in INPUT_FILES},
             "environment": inputs.environment_class,
         }
-        self._workspace = inputs.workspace
-        self._workdir = inputs.workdir
         self._output = Path()
         self._task: dict[str, Any] = {}
         self._feedback = b""
@@ -181,16 +174,16 @@ class Replay:
         """
         cid = self._lease["slot_state_cid"]
         if cid in slot_states:
-            self._workspace.add_file(cid, slot_states[cid].read_bytes())
-        self._task = unit_task(self._lease, self._workspace, self.gateway, self._run)
+            self._inputs.workspace.add_file(cid, slot_states[cid].read_bytes())
+        self._task = unit_task(self._lease, self._inputs.workspace, self.gateway, self._inputs.run)
 
     def train(self) -> None:
         """Run the unit. Call after :meth:`prepare`."""
         self.unit = take_unit(self._task, self._lease["environment"], "cpu")
         self._feedback = error_feedback_digest(self.unit.slot_state.error_feedback)
-        self._output = Path(tempfile.mkdtemp(prefix="replay-", dir=self._workdir))
+        self._output = Path(tempfile.mkdtemp(prefix="replay-", dir=self._inputs.workdir))
         try:
-            result = self._run({"kind": "train", "output": str(self._output), **self._task})
+            result = self._inputs.run({"kind": "train", "output": str(self._output), **self._task})
         except ExecutorError as error:
             if error.code != DIVERGED:
                 raise

@@ -1,4 +1,4 @@
-"""Output of results and errors: JSON, lists and tables."""
+"""Output of results and errors, and the question before a command moves money."""
 
 import logging
 import sys
@@ -8,11 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from zoo_compute.base.amounts import short_zen
-from zoo_compute.base.errors import ApiError, ZooError
+from zoo_compute.base.errors import ApiError, ConfigError, ZooError
 from zoo_compute.base.plain_json import to_json
 
 _SILENT_SECONDS = 2  # waited for retries before the first message
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Send without a question.")]
 
 
 def print_json(value: Any) -> None:
@@ -23,6 +24,33 @@ def print_json(value: Any) -> None:
 def print_note(text: str) -> None:
     """Print a message on standard error."""
     print(text, file=sys.stderr, flush=True)
+
+
+def confirm(plan: Mapping[str, object], question: str, *, yes: bool) -> None:
+    """Show what a command does on standard error and ask for consent.
+
+    Args:
+        plan: names and values, such as the cost.
+        question: without its choices.
+        yes: consent given by an option: no output, no question.
+
+    Raises:
+        ConfigError: standard input is not a terminal.
+        ZooError: the answer is not yes.
+    """
+    if yes:
+        return
+    width = max(map(len, plan), default=0)
+    for name, value in plan.items():
+        print_note(f"{name:<{width}}  {value}")
+    if not sys.stdin.isatty():
+        remedy = "Check the lines above, and repeat the command with --yes."
+        raise ConfigError(
+            "confirmation-missing", "standard input is not a terminal, so nothing was sent", remedy=remedy
+        )
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise ZooError("not-confirmed", "nothing was sent")
 
 
 def report_done(text: str, facts: Mapping[str, object], *, as_json: bool) -> None:
@@ -62,6 +90,14 @@ def short_id(job_id: str) -> str:
 def zen(wei: str | int | None) -> str | None:
     """Return an amount in rounded ZEN without the unit, or None."""
     return None if wei is None else short_zen(int(wei))
+
+
+def print_rows(found: Any, columns: Sequence[str], rows: Iterable[Sequence[object]], *, as_json: bool) -> None:
+    """Print a result as JSON, or its rows as a table."""
+    if as_json:
+        print_json(found)
+    else:
+        print_table(columns, rows)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

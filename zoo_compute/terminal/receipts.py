@@ -1,18 +1,14 @@
 """Output of receipts, and their verification against chain and storage."""
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
-from zoo_compute.audit.evidence import evidence_errors
-from zoo_compute.audit.finding import Finding
+from zoo_compute.audit.evidence import evidence_of
 from zoo_compute.audit.receipt import differences, verify_job, verify_round
 from zoo_compute.base.amounts import short_zen
-from zoo_compute.base.errors import Mismatch
-from zoo_compute.chain.settlements import ChainReader
+from zoo_compute.base.errors import Finding, Mismatch
 from zoo_compute.client.client import Client
-from zoo_compute.content.gateway import GatewayClient
 from zoo_compute.terminal.output import in_zen, print_facts, print_note, print_records, print_table
 
 
@@ -61,22 +57,15 @@ def check_receipt(client: Client, receipt: dict[str, Any], rounds: int | None = 
     Raises:
         Mismatch: there are differences.
     """
-    with _sources(client) as (chain, gateway):
+    with evidence_of(client.network()) as (chain, gateway):
         recomputed = verify_job(receipt["job_id"], chain, gateway, _loss, rounds)
     require_no_findings(recomputed.findings + differences(receipt, recomputed.receipt))
 
 
 def round_findings(client: Client, job_id: str, round_: int) -> list[Finding]:
     """Return every difference of a round from its payloads, joined again."""
-    with _sources(client) as (chain, gateway):
+    with evidence_of(client.network()) as (chain, gateway):
         return verify_round(job_id, round_, chain, gateway).findings
-
-
-@contextmanager
-def _sources(client: Client) -> Iterator[tuple[ChainReader, GatewayClient]]:
-    network = client.network()
-    with evidence_errors(), GatewayClient(network.gateways) as gateway:
-        yield ChainReader(network.rpc_url, network.contracts, network.start_block), gateway
 
 
 def require_no_findings(findings: Sequence[Finding]) -> None:

@@ -3,16 +3,13 @@
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from zoo_compute.base.amounts import short_zen
 from zoo_compute.base.models import Event, JobState
 from zoo_compute.base.plain_json import to_json
 from zoo_compute.client.job import Job
 from zoo_compute.terminal.output import print_note
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
 
 
 def follow(job: Job, *, as_json: bool, also: Callable[[Event], None] | None = None) -> JobState:
@@ -31,8 +28,8 @@ def _view(state: JobState, as_json: bool) -> Iterator[Callable[[Event], None]]:
     if as_json:
         yield lambda event: print(to_json({"id": event.id, "kind": event.kind, **event.data}), flush=True)
     elif sys.stderr.isatty():
-        with _bar(state) as bar:
-            yield bar.show
+        with _bar(state) as show:
+            yield show
     else:
         yield _print_line
 
@@ -73,7 +70,7 @@ def describe(event: Event) -> str | None:
 
 
 @contextmanager
-def _bar(state: JobState) -> Iterator["_Bar"]:
+def _bar(state: JobState) -> Iterator[Callable[[Event], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -85,30 +82,21 @@ def _bar(state: JobState) -> Iterator["_Bar"]:
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=Console(stderr=True)) as progress:
-        yield _Bar(progress, state)
+        task = progress.add_task(state.status, total=state.rounds, loss=state.progress.validation_loss or "-")
 
+        def show(event: Event) -> None:
+            data = event.data
+            if event.kind == "status":
+                progress.update(task, description=data["status"])
+            elif event.kind in ("checkpoint", "validation"):
+                if event.kind == "checkpoint":
+                    progress.update(task, completed=data["round"])
+                if data["validation_loss"] is not None:
+                    progress.update(task, loss=data["validation_loss"])
+            elif event.kind != "round" and (line := describe(event)):
+                progress.console.print(line, markup=False, highlight=False)
 
-class _Bar:
-    def __init__(self, progress: "Progress", state: JobState) -> None:
-        self._progress = progress
-        loss = state.progress.validation_loss or "-"
-        self._task = progress.add_task(state.status, total=state.rounds, loss=loss)
-
-    def show(self, event: Event) -> None:
-        data = event.data
-        if event.kind == "status":
-            self._progress.update(self._task, description=data["status"])
-        elif event.kind == "checkpoint":
-            self._progress.update(self._task, completed=data["round"])
-            self._show_loss(data["validation_loss"])
-        elif event.kind == "validation":
-            self._show_loss(data["validation_loss"])
-        elif event.kind != "round" and (line := describe(event)):
-            self._progress.console.print(line, markup=False, highlight=False)
-
-    def _show_loss(self, loss: str | None) -> None:
-        if loss is not None:
-            self._progress.update(self._task, loss=loss)
+        yield show
 
 
 def _decided_by(data: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ runs on them. It therefore counts only inside a quote of the environment that re
 
 from base64 import b64decode
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,7 +21,6 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from zoo_protocol.attestation.attestation_errors import QuoteRefused
 from zoo_protocol.hashing import canonical_json, sha256
 
 ISSUER = "https://nras.attestation.nvidia.com"
@@ -39,6 +38,20 @@ _SOUND = {"measres": "success", "secboot": True, "dbgstat": "disabled"}
 _NONCE_MATCH = "x-nvidia-gpu-attestation-report-nonce-match"
 _WARNING = "x-nvidia-attestation-warning"
 _CERTIFICATE = {"x-nvidia-cert-status": "valid", "x-nvidia-cert-ocsp-status": "good"}
+
+
+class QuoteRefused(ValueError):
+    """Refusal of a quote or statement.
+
+    Attributes:
+        code: stable: ``malformed``, ``unverified`` or ``unbound``.
+        part: refused part: ``quote`` (of the environment, with its collateral) or ``gpu_statement``.
+    """
+
+    def __init__(self, code: str, message: str, part: str = "quote") -> None:
+        super().__init__(message)
+        self.code = code
+        self.part = part
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +104,7 @@ class GpuStatement:
 
     def as_document(self) -> dict[str, Any]:
         """Return a JSON object."""
-        certificates = {name: list(chain) for name, chain in self.certificates.items()}
-        return {"overall": self.overall, "devices": dict(self.devices), "certificates": certificates}
+        return asdict(self)
 
     @property
     def digest(self) -> bytes:

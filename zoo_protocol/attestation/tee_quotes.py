@@ -16,8 +16,7 @@ from typing import Any
 
 import dcap_qvl
 
-from zoo_protocol.attestation.attestation_errors import QuoteRefused
-from zoo_protocol.attestation.gpu_attestation import NVIDIA_KEYS, Gpu, GpuStatement
+from zoo_protocol.attestation.gpu_attestation import NVIDIA_KEYS, Gpu, GpuStatement, QuoteRefused
 from zoo_protocol.hashing import canonical_json, from_hex, sha256, to_hex
 
 VERSION = "zoo-attestation/1"
@@ -28,19 +27,6 @@ ACCEPTED_STATUSES = ("SWHardeningNeeded",)
 
 The platform is fully patched, but its software must contain mitigations itself. The accepted measurement covers that.
 """
-COLLATERAL_FIELDS = (
-    "pck_crl_issuer_chain",
-    "root_ca_crl",
-    "pck_crl",
-    "tcb_info_issuer_chain",
-    "tcb_info",
-    "tcb_info_signature",
-    "qe_identity_issuer_chain",
-    "qe_identity",
-    "qe_identity_signature",
-    "pck_certificate_chain",
-)
-"""Members of the collateral, all strings; the last one only if the quote does not contain the chain."""
 _TDX_REGISTERS = ("mr_td", "rt_mr0", "rt_mr1", "rt_mr2", "rt_mr3", "mr_config_id", "mr_owner", "mr_owner_config")
 _SGX_REGISTERS = ("mr_enclave", "mr_signer")
 _SGX_CONFIG = (slice(240, 304), slice(308, 310))
@@ -77,7 +63,7 @@ class Evidence:
         provider: wallet whose key the environment holds.
         nonce: nonce of the market's challenge, 0x hex of 32 bytes.
         quote: raw bytes.
-        collateral: certificates, revocation lists and patch levels (``COLLATERAL_FIELDS``).
+        collateral: certificates, revocation lists and patch levels, all strings, as a PCCS names them.
         gpus: NVIDIA's statement about the environment's GPUs, if any.
     """
 

@@ -93,11 +93,6 @@ def of_block(codec: int, data: Buffer) -> Cid:
     return Cid(codec, hashlib.sha256(data).digest())
 
 
-def cid_of_raw(data: bytes) -> str:
-    """Return the CID of ``data`` as a single raw block: files of up to 262,144 bytes."""
-    return str(of_block(RAW, data))
-
-
 def cids_of_digest(digest: bytes) -> tuple[str, str]:
     """Return both possible CIDs of a file with this SHA2-256 digest: raw block, or tree."""
     raw, tree = (str(Cid.from_bytes(bytes((1, codec)) + _HASH_PREFIX + digest)) for codec in (RAW, DAG_PB))

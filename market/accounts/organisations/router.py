@@ -8,10 +8,9 @@ from sqlalchemy.orm import Session
 
 from market.accounts import spending
 from market.accounts.deps import CurrentAccount
-from market.accounts.errors import AccountNotFound, NotPermitted
+from market.accounts.errors import AccountNotFound, LastOwner, MemberNotFound, NotPermitted, OrganisationNotFound
 from market.accounts.idempotency import IDEMPOTENT_ROUTE, IdempotentRoute
 from market.accounts.organisations import service
-from market.accounts.organisations.errors import LastOwner, MemberNotFound, OrganisationNotFound
 from market.accounts.organisations.models import Member, Organisation
 from market.accounts.organisations.service import Role
 from market.accounts.schemas import SpendingCaps, SpendingView
@@ -115,10 +114,10 @@ def _view(session: Session, row: Organisation) -> OrganisationView:
     return from_row(
         OrganisationView,
         row,
-        spending=SpendingView.of(spending.usage(session, row.limit_id)),
+        spending=from_row(SpendingView, spending.usage(session, row.limit_id)),
         members=[_member_view(session, member) for member in service.members(session, row.id)],
     )
 
 
 def _member_view(session: Session, row: Member) -> MemberView:
-    return from_row(MemberView, row, spending=SpendingView.of(spending.usage(session, row.limit_id)))
+    return from_row(MemberView, row, spending=from_row(SpendingView, spending.usage(session, row.limit_id)))

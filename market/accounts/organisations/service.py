@@ -9,6 +9,7 @@ Each role includes the ones before:
 """
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from enum import IntEnum
 
 from sqlalchemy import select
@@ -16,8 +17,7 @@ from sqlalchemy.orm import Session
 
 from market.accounts import service as accounts
 from market.accounts import spending
-from market.accounts.errors import NotPermitted
-from market.accounts.organisations.errors import LastOwner, MemberNotFound, OrganisationNotFound
+from market.accounts.errors import LastOwner, MemberNotFound, NotPermitted, OrganisationNotFound
 from market.accounts.organisations.models import Member, Organisation
 from market.accounts.spending import Caps
 from market.platform.events.service import record
@@ -114,11 +114,10 @@ def set_member(session: Session, organisation_id: int, actor: str, address: str,
         require(session, organisation_id, actor, Role.OWNER)
     if row is None:
         row = Member(organisation_id=organisation_id, address=address, limit_id=spending.create_limit(session, caps))
-        row.role = _text(role)
         session.add(row)
     else:
         spending.set_caps(session, row.limit_id, caps)
-        row.role = _text(role)
+    row.role = _text(role)
     session.flush()
     _require_owner(session, organisation_id)
     data: dict[str, object] = {"address": address, "role": row.role, "caps": _caps_data(caps)}
@@ -166,8 +165,7 @@ def _text(role: Role) -> str:
 def _caps_data(caps: Caps | None) -> dict[str, str | None] | None:
     if caps is None:
         return None
-    named = {"per_job_wei": caps.per_job_wei, "per_day_wei": caps.per_day_wei, "total_wei": caps.total_wei}
-    return {name: None if amount is None else str(amount) for name, amount in named.items()}
+    return {name: None if amount is None else str(amount) for name, amount in asdict(caps).items()}
 
 
 def _record(session: Session, organisation_id: int, actor: str, event: str, data: dict[str, object]) -> None:

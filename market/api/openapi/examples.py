@@ -44,7 +44,6 @@ def _document(kind: str, **message: str) -> dict[str, Any]:
 
 FIELDS: dict[str, Any] = {
     # --- who and what
-    "account": PAYER,
     "address": PAYER,
     "payer": PAYER,
     "provider": NODE,
@@ -281,7 +280,6 @@ FIELDS: dict[str, Any] = {
     "base_wei": zen(547),
     "bandwidth_wei": zen(30),
     "verifier_wei": zen(10),
-    "compensation_wei": zen(10_000),
     # --- chain
     "chain_id": 31337,
     "block": 1_402_118,
@@ -368,7 +366,6 @@ FIELDS: dict[str, Any] = {
     "key": "zck_7Yw2mQ4bT9fK1sV6xR3nZ8cL5dH0jGpE",
     "prefix": "zck_7Yw2",
     "scopes": ["jobs:write", "storage:write"],
-    "roles": ["user", "provider"],
     "url": "https://hooks.example.com/zoo",
     "payload": {
         "type": "job.status",

@@ -7,7 +7,7 @@ A function that changes the chain gives a :class:`Call` for ``queue_intent(sessi
 from collections.abc import Sequence
 from typing import TypedDict
 
-from market.chain.contracts.codec import Call, View
+from market.chain.contracts.codec import Call, View, call
 
 
 class JobOrder(TypedDict):
@@ -105,130 +105,114 @@ class RewardsPendingEpoch(TypedDict):
 
 
 class ZenToken:
-    """Functions of the contract ZenToken."""
-
     @staticmethod
     def balanceOf(account: str) -> View[int]:
-        return View(contract="ZenToken", function="balanceOf", arguments=[account])
+        return View("ZenToken", "balanceOf", [account])
 
     @staticmethod
     def totalSupply() -> View[int]:
-        return View(contract="ZenToken", function="totalSupply", arguments=[])
+        return View("ZenToken", "totalSupply", [])
 
     @staticmethod
     def nonces(owner: str) -> View[int]:
-        return View(contract="ZenToken", function="nonces", arguments=[owner])
+        return View("ZenToken", "nonces", [owner])
 
     @staticmethod
     def approve(spender: str, value: int) -> Call:
-        return Call(contract="ZenToken", function="approve", arguments=[spender, value])
+        return call("ZenToken", "approve", [spender, value])
 
     @staticmethod
     def allowance(owner: str, spender: str) -> View[int]:
-        return View(contract="ZenToken", function="allowance", arguments=[owner, spender])
+        return View("ZenToken", "allowance", [owner, spender])
 
 
 class ProviderStaking:
-    """Functions of the contract ProviderStaking."""
-
     @staticmethod
     def slash(provider: str, offence: int, evidence: str | bytes) -> Call:
-        return Call(contract="ProviderStaking", function="slash", arguments=[provider, offence, evidence])
+        return call("ProviderStaking", "slash", [provider, offence, evidence])
 
     @staticmethod
     def stakeOf(provider: str) -> View[int]:
-        return View(contract="ProviderStaking", function="stakeOf", arguments=[provider])
+        return View("ProviderStaking", "stakeOf", [provider])
 
     @staticmethod
     def atRisk(provider: str) -> View[int]:
-        return View(contract="ProviderStaking", function="atRisk", arguments=[provider])
+        return View("ProviderStaking", "atRisk", [provider])
 
     @staticmethod
     def isJailed(provider: str) -> View[bool]:
-        return View(contract="ProviderStaking", function="isJailed", arguments=[provider])
+        return View("ProviderStaking", "isJailed", [provider])
 
     @staticmethod
     def qualifies(provider: str, tier: int) -> View[bool]:
-        return View(contract="ProviderStaking", function="qualifies", arguments=[provider, tier])
+        return View("ProviderStaking", "qualifies", [provider, tier])
 
 
 class JobEscrow:
-    """Functions of the contract JobEscrow."""
-
     @staticmethod
     def deposit(payer: str, amount: int, permitDeadline: int, v: int, r: str | bytes, s: str | bytes) -> Call:
-        return Call(contract="JobEscrow", function="deposit", arguments=[payer, amount, permitDeadline, v, r, s])
+        return call("JobEscrow", "deposit", [payer, amount, permitDeadline, v, r, s])
 
     @staticmethod
     def openJob(order: JobOrder, orderSignature: str | bytes) -> Call:
-        return Call(contract="JobEscrow", function="openJob", arguments=[order, orderSignature])
+        return call("JobEscrow", "openJob", [order, orderSignature])
 
     @staticmethod
     def balances(payer: str) -> View[JobEscrowBalance]:
-        return View(contract="JobEscrow", function="balances", arguments=[payer])
+        return View("JobEscrow", "balances", [payer])
 
     @staticmethod
     def settle(claims: str | bytes, units: str | bytes, lines: Sequence[JobEscrowJobLine]) -> Call:
-        return Call(contract="JobEscrow", function="settle", arguments=[claims, units, lines])
+        return call("JobEscrow", "settle", [claims, units, lines])
 
     @staticmethod
     def collectFees(batchRoots: Sequence[str | bytes]) -> Call:
-        return Call(contract="JobEscrow", function="collectFees", arguments=[batchRoots])
+        return call("JobEscrow", "collectFees", [batchRoots])
 
     @staticmethod
     def returnStruck(unitId: str | bytes) -> Call:
-        return Call(contract="JobEscrow", function="returnStruck", arguments=[unitId])
+        return call("JobEscrow", "returnStruck", [unitId])
 
     @staticmethod
     def jobs(jobId: str | bytes) -> View[JobEscrowJob]:
-        return View(contract="JobEscrow", function="jobs", arguments=[jobId])
+        return View("JobEscrow", "jobs", [jobId])
 
     @staticmethod
     def batches(batchRoot: str | bytes) -> View[JobEscrowBatch]:
-        return View(contract="JobEscrow", function="batches", arguments=[batchRoot])
+        return View("JobEscrow", "batches", [batchRoot])
 
 
 class WorkWindows:
-    """Functions of the contract WorkWindows."""
-
     @staticmethod
     def commitWindow(root: str | bytes, leafCount: int) -> Call:
-        return Call(contract="WorkWindows", function="commitWindow", arguments=[root, leafCount])
+        return call("WorkWindows", "commitWindow", [root, leafCount])
 
     @staticmethod
     def latchSeed(root: str | bytes) -> Call:
-        return Call(contract="WorkWindows", function="latchSeed", arguments=[root])
+        return call("WorkWindows", "latchSeed", [root])
 
 
 class Omissions:
-    """Functions of the contract Omissions."""
-
     @staticmethod
     def respond(unit: UnitCommitment, windowRoot: str | bytes, proof: Sequence[str | bytes]) -> Call:
-        return Call(contract="Omissions", function="respond", arguments=[unit, windowRoot, proof])
+        return call("Omissions", "respond", [unit, windowRoot, proof])
 
     @staticmethod
     def bond() -> View[int]:
-        return View(contract="Omissions", function="bond", arguments=[])
+        return View("Omissions", "bond", [])
 
 
 class Attestations:
-    """Functions of the contract Attestations."""
-
     @staticmethod
     def attest(provider: str, key: str | bytes, measurement: str | bytes, expiresAt: int, report: str | bytes) -> Call:
-        return Call(
-            contract="Attestations", function="attest", arguments=[provider, key, measurement, expiresAt, report]
-        )
+        return call("Attestations", "attest", [provider, key, measurement, expiresAt, report])
 
     @staticmethod
     def isAccepted(measurement: str | bytes) -> View[bool]:
-        return View(contract="Attestations", function="isAccepted", arguments=[measurement])
+        return View("Attestations", "isAccepted", [measurement])
 
 
 class Disputes:
-    """Functions of the contract Disputes."""
-
     @staticmethod
     def open(
         order: JobOrder,
@@ -237,43 +221,31 @@ class Disputes:
         windowRoot: str | bytes,
         windowProof: Sequence[str | bytes],
     ) -> Call:
-        return Call(
-            contract="Disputes", function="open", arguments=[order, unit, commitmentSignature, windowRoot, windowProof]
-        )
+        return call("Disputes", "open", [order, unit, commitmentSignature, windowRoot, windowProof])
 
     @staticmethod
     def rejectLate(disputeId: str | bytes, windowRoot: str | bytes, windowProof: Sequence[str | bytes]) -> Call:
-        return Call(contract="Disputes", function="rejectLate", arguments=[disputeId, windowRoot, windowProof])
+        return call("Disputes", "rejectLate", [disputeId, windowRoot, windowProof])
 
     @staticmethod
     def nameStep(disputeId: str | bytes, step: int) -> Call:
-        return Call(contract="Disputes", function="nameStep", arguments=[disputeId, step])
+        return call("Disputes", "nameStep", [disputeId, step])
 
     @staticmethod
     def drawCommittee(disputeId: str | bytes) -> Call:
-        return Call(contract="Disputes", function="drawCommittee", arguments=[disputeId])
+        return call("Disputes", "drawCommittee", [disputeId])
 
     @staticmethod
     def submitVerdict(
-        disputeId: str | bytes,
-        providerCorrect: bool,
-        committee: Sequence[str],
-        signatures: Sequence[str | bytes],
+        disputeId: str | bytes, providerCorrect: bool, committee: Sequence[str], signatures: Sequence[str | bytes]
     ) -> Call:
-        return Call(
-            contract="Disputes", function="submitVerdict", arguments=[disputeId, providerCorrect, committee, signatures]
-        )
+        return call("Disputes", "submitVerdict", [disputeId, providerCorrect, committee, signatures])
 
     @staticmethod
     def proveContradiction(
-        disputeId: str | bytes,
-        draw: int,
-        forProvider: str | bytes,
-        forChallenger: str | bytes,
+        disputeId: str | bytes, draw: int, forProvider: str | bytes, forChallenger: str | bytes
     ) -> Call:
-        return Call(
-            contract="Disputes", function="proveContradiction", arguments=[disputeId, draw, forProvider, forChallenger]
-        )
+        return call("Disputes", "proveContradiction", [disputeId, draw, forProvider, forChallenger])
 
     @staticmethod
     def proveWrongVerdict(
@@ -283,118 +255,102 @@ class Disputes:
         signatures: Sequence[str | bytes],
         odd: int,
     ) -> Call:
-        return Call(
-            contract="Disputes",
-            function="proveWrongVerdict",
-            arguments=[disputeId, providerCorrect, committee, signatures, odd],
-        )
+        return call("Disputes", "proveWrongVerdict", [disputeId, providerCorrect, committee, signatures, odd])
 
     @staticmethod
     def expire(disputeId: str | bytes) -> Call:
-        return Call(contract="Disputes", function="expire", arguments=[disputeId])
+        return call("Disputes", "expire", [disputeId])
 
     @staticmethod
     def replaceCommittee(disputeId: str | bytes, committee: Sequence[str]) -> Call:
-        return Call(contract="Disputes", function="replaceCommittee", arguments=[disputeId, committee])
+        return call("Disputes", "replaceCommittee", [disputeId, committee])
 
     @staticmethod
     def dismiss(disputeId: str | bytes) -> Call:
-        return Call(contract="Disputes", function="dismiss", arguments=[disputeId])
+        return call("Disputes", "dismiss", [disputeId])
 
     @staticmethod
     def withhold(unit: UnitCommitment, batchId: int, price: int, proof: Sequence[str | bytes]) -> Call:
-        return Call(contract="Disputes", function="withhold", arguments=[unit, batchId, price, proof])
+        return call("Disputes", "withhold", [unit, batchId, price, proof])
 
     @staticmethod
     def restore(unitId: str | bytes) -> Call:
-        return Call(contract="Disputes", function="restore", arguments=[unitId])
+        return call("Disputes", "restore", [unitId])
 
     @staticmethod
     def withdraw() -> Call:
-        return Call(contract="Disputes", function="withdraw", arguments=[])
+        return call("Disputes", "withdraw", [])
 
     @staticmethod
     def evict(referee: str) -> Call:
-        return Call(contract="Disputes", function="evict", arguments=[referee])
+        return call("Disputes", "evict", [referee])
 
     @staticmethod
     def disputes(disputeId: str | bytes) -> View[DisputesDispute]:
-        return View(contract="Disputes", function="disputes", arguments=[disputeId])
+        return View("Disputes", "disputes", [disputeId])
 
     @staticmethod
     def units(unitId: str | bytes) -> View[DisputesUnit]:
-        return View(contract="Disputes", function="units", arguments=[unitId])
+        return View("Disputes", "units", [unitId])
 
     @staticmethod
     def credits(account: str) -> View[int]:
-        return View(contract="Disputes", function="credits", arguments=[account])
+        return View("Disputes", "credits", [account])
 
     @staticmethod
     def pendingDraws() -> View[int]:
-        return View(contract="Disputes", function="pendingDraws", arguments=[])
-
-    @staticmethod
-    def signedSeats(disputeId: str | bytes) -> View[int]:
-        return View(contract="Disputes", function="signedSeats", arguments=[disputeId])
+        return View("Disputes", "pendingDraws", [])
 
 
 class Treasury:
-    """Functions of the contract Treasury."""
-
     @staticmethod
     def available(destination: int) -> View[int]:
-        return View(contract="Treasury", function="available", arguments=[destination])
+        return View("Treasury", "available", [destination])
 
     @staticmethod
     def spent(destination: int) -> View[int]:
-        return View(contract="Treasury", function="spent", arguments=[destination])
+        return View("Treasury", "spent", [destination])
 
     @staticmethod
     def received() -> View[int]:
-        return View(contract="Treasury", function="received", arguments=[])
+        return View("Treasury", "received", [])
 
 
 class Emission:
-    """Functions of the contract Emission."""
-
     @staticmethod
     def release() -> Call:
-        return Call(contract="Emission", function="release", arguments=[])
+        return call("Emission", "release", [])
 
 
 class Rewards:
-    """Functions of the contract Rewards."""
-
     @staticmethod
     def postEpoch(root: str | bytes, baseTotal: int, bandwidthTotal: int, verifierTotal: int) -> Call:
-        return Call(
-            contract="Rewards", function="postEpoch", arguments=[root, baseTotal, bandwidthTotal, verifierTotal]
-        )
+        return call("Rewards", "postEpoch", [root, baseTotal, bandwidthTotal, verifierTotal])
 
     @staticmethod
     def currentEpoch() -> View[RewardsEpoch]:
-        return View(contract="Rewards", function="currentEpoch", arguments=[])
+        return View("Rewards", "currentEpoch", [])
 
     @staticmethod
     def pendingEpoch() -> View[RewardsPendingEpoch]:
-        return View(contract="Rewards", function="pendingEpoch", arguments=[])
+        return View("Rewards", "pendingEpoch", [])
 
     @staticmethod
     def minEpoch() -> View[int]:
-        return View(contract="Rewards", function="minEpoch", arguments=[])
+        return View("Rewards", "minEpoch", [])
 
     @staticmethod
     def apyBps() -> View[int]:
-        return View(contract="Rewards", function="apyBps", arguments=[])
+        return View("Rewards", "apyBps", [])
 
     @staticmethod
     def baseBound() -> View[int]:
-        return View(contract="Rewards", function="baseBound", arguments=[])
+        return View("Rewards", "baseBound", [])
 
     @staticmethod
     def postBound() -> View[int]:
-        return View(contract="Rewards", function="postBound", arguments=[])
+        return View("Rewards", "postBound", [])
 
     @staticmethod
     def paidOut() -> View[int]:
-        return View(contract="Rewards", function="paidOut", arguments=[])
+        return View("Rewards", "paidOut", [])

@@ -66,6 +66,10 @@ class Call(TypedDict):
     arguments: list[Any]
 
 
+def call(contract: str, function: str, arguments: list[Any]) -> Call:
+    return Call(contract=contract, function=function, arguments=arguments)
+
+
 @dataclass(frozen=True, slots=True)
 class View(Generic[Result]):
     """Call that reads the chain, with the type of its result."""

@@ -6,6 +6,7 @@
 
 import argparse
 import keyword
+import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -39,7 +40,6 @@ USED: Mapping[str, Sequence[str]] = {
         "units",
         "credits",
         "pendingDraws",
-        "signedSeats",
     ),
     "Treasury": ("available", "spent", "received"),
     "Emission": ("release",),
@@ -59,25 +59,27 @@ A function that changes the chain gives a :class:`Call` for ``queue_intent(sessi
 from collections.abc import Sequence
 from typing import TypedDict
 
-from market.chain.contracts.codec import Call, View
+from market.chain.contracts.codec import Call, View, call
 '''
 Field = Mapping[str, Any]
 
 
 def generate() -> str:
-    """Return the module's text.
+    """Return the module's text, formatted by ruff.
 
     Raises:
         ValueError: a contract lacks a function, or two structs have one name.
     """
     structs: dict[str, str] = {}
     classes = [_contract(contract, functions, structs) for contract, functions in USED.items()]
-    return "\n\n".join([_HEADER, *structs.values(), *classes])
+    text = "\n\n".join([_HEADER, *structs.values(), *classes])
+    formatter = [sys.executable, "-m", "ruff", "format", "--stdin-filename", __file__, "-"]
+    return subprocess.run(formatter, input=text, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
 def _contract(contract: str, functions: Sequence[str], structs: dict[str, str]) -> str:
     abi = artifact(contract).abi
-    parts = [f'class {contract}:\n    """Functions of the contract {contract}."""\n']
+    parts = [f"class {contract}:"]
     for name in functions:
         found = [entry for entry in abi if entry["type"] == "function" and entry["name"] == name]
         if len(found) != 1:
@@ -87,23 +89,14 @@ def _contract(contract: str, functions: Sequence[str], structs: dict[str, str]) 
 
 
 def _function(contract: str, entry: Field, structs: dict[str, str]) -> str:
-    names = [_name(field, position) for position, field in enumerate(entry["inputs"])]
+    inputs = entry["inputs"]
+    names = [_name(field, position) for position, field in enumerate(inputs)]
+    made, result = "call", "Call"
     if entry["stateMutability"] in ("view", "pure"):
-        kind, result = "View", f"View[{_result(contract, entry, structs)}]"
-    else:
-        kind, result = "Call", "Call"
-    parameters = [f"{name}: {_type(field, structs)}" for name, field in zip(names, entry["inputs"], strict=True)]
-    signature = f"    def {entry['name']}({', '.join(parameters)}) -> {result}:"
-    if len(signature) > 120:
-        lines = "".join(f"        {parameter},\n" for parameter in parameters)
-        signature = f"    def {entry['name']}(\n{lines}    ) -> {result}:"
-    given = [f'contract="{contract}"', f'function="{entry["name"]}"', f"arguments=[{', '.join(names)}]"]
-    body = f"        return {kind}({', '.join(given)})"
-    if len(body) > 120:
-        line = f"            {', '.join(given)}\n"
-        lines = line if len(line) <= 121 else "".join(f"            {one},\n" for one in given)
-        body = f"        return {kind}(\n{lines}        )"
-    return f"    @staticmethod\n{signature}\n{body}\n"
+        made, result = "View", f"View[{_result(contract, entry, structs)}]"
+    parameters = ", ".join(f"{name}: {_type(field, structs)}" for name, field in zip(names, inputs, strict=True))
+    body = f'return {made}("{contract}", "{entry["name"]}", [{", ".join(names)}])'
+    return f"    @staticmethod\n    def {entry['name']}({parameters}) -> {result}:\n        {body}\n"
 
 
 def _result(contract: str, entry: Field, structs: dict[str, str]) -> str:

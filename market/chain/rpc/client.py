@@ -9,6 +9,8 @@ from eth_utils.crypto import keccak
 
 from market.chain.errors import IncompleteLogs, RpcError, UnknownBlock
 from market.chain.rpc.transport import Endpoint, Nodes
+from market.settings import split_list
+from zoo_protocol.hashing import to_hex
 
 MAX_BATCH = 100  # requests; a common limit of hosted nodes
 COMMON_TIP = 10**9  # wei per gas
@@ -74,13 +76,13 @@ class ChainClient:
     ) -> None:
         self.chain_id = chain_id
         self._confirmations = confirmations
-        self._nodes = Nodes(split_urls(rpc_url), chain_id, timeout_seconds, fails_fast=fails_fast)
+        self._nodes = Nodes(split_list(rpc_url), chain_id, timeout_seconds, fails_fast=fails_fast)
         self._has_finality = False  # a node has returned a ``finalized`` block
 
     @classmethod
     def ask_chain_id(cls, rpc_url: str, timeout_seconds: float = 10.0) -> int:
         """Return the chain id of the first of these nodes."""
-        return int(Endpoint(split_urls(rpc_url)[0], timeout_seconds).ask("eth_chainId"), 16)
+        return int(Endpoint(split_list(rpc_url)[0], timeout_seconds).ask("eth_chainId"), 16)
 
     def check_chain(self) -> None:
         """Raise :class:`WrongChain` unless the nodes serve this client's chain."""
@@ -180,7 +182,7 @@ class ChainClient:
 
     def call(self, to: str, data: bytes, *, sender: str | None = None, block: BlockTag = "latest") -> bytes:
         """Return the result of a contract call at a block, without a transaction."""
-        request = {"to": to, "data": _hex(data)} | ({"from": sender} if sender else {})
+        request = {"to": to, "data": to_hex(data)} | ({"from": sender} if sender else {})
         return bytes.fromhex(self._nodes.ask("eth_call", request, _block_parameter(block))[2:])
 
     def call_many(self, calls: Sequence[tuple[str, bytes]], block: BlockTag) -> list[bytes]:
@@ -188,7 +190,7 @@ class ChainClient:
         results: list[bytes] = []
         for start in range(0, len(calls), MAX_BATCH):
             asked = [
-                ("eth_call", ({"to": to, "data": _hex(data)}, _block_parameter(block)))
+                ("eth_call", ({"to": to, "data": to_hex(data)}, _block_parameter(block)))
                 for to, data in calls[start : start + MAX_BATCH]
             ]
             results += [bytes.fromhex(result[2:]) for result in self._nodes.ask_many(asked)]
@@ -208,7 +210,7 @@ class ChainClient:
         Raises:
             ExecutionReverted: it would revert.
         """
-        request = {"from": sender, "data": _hex(data)} | ({"to": to} if to else {})
+        request = {"from": sender, "data": to_hex(data)} | ({"to": to} if to else {})
         return int(self._nodes.ask("eth_estimateGas", request, "latest"), 16)
 
     def priority_fee(self) -> int:
@@ -220,7 +222,7 @@ class ChainClient:
 
     def send_raw(self, raw: bytes) -> None:
         """Send signed bytes to the current node, once. Without an answer, the outcome is unknown."""
-        self._nodes.send("eth_sendRawTransaction", _hex(raw))
+        self._nodes.send("eth_sendRawTransaction", to_hex(raw))
 
     def receipt(self, tx_hash: str) -> Receipt | None:
         """Return the receipt of a mined transaction; None if there is none."""
@@ -258,10 +260,6 @@ class ChainClient:
         raise UnknownBlock(f"no transaction of {sender} with nonce {nonce} up to block {until.number}")
 
 
-def split_urls(rpc_url: str) -> list[str]:
-    return [url.strip() for url in rpc_url.split(",") if url.strip()]
-
-
 def _tag(which: BlockTag) -> str:
     return hex(which) if isinstance(which, int) else which
 
@@ -271,10 +269,6 @@ def _block_parameter(block: BlockTag) -> str | dict[str, Any]:
     if isinstance(block, str) and len(block) == 66:
         return {"blockHash": block, "requireCanonical": True}
     return _tag(block)
-
-
-def _hex(data: bytes) -> str:
-    return "0x" + data.hex()
 
 
 def _block(found: Any) -> Block:

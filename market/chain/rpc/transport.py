@@ -42,10 +42,12 @@ class Endpoint:
 
         Raises:
             RpcTimeout: no answer in time.
-        RpcUnavailable: no usable answer.
+            RpcUnavailable: no usable answer.
             ChainError: typed error of the node.
         """
-        return self._result(method, self._post(method, lambda: self._provider.make_request(_rpc(method), parameters)))
+        return self._result(
+            method, self._post(method, lambda: self._provider.make_request(RPCEndpoint(method), parameters))
+        )
 
     def ask_many(self, requests: Sequence[Request]) -> list[Any]:
         """Return the results of a batch in order. Any error fails the batch, as in :meth:`ask`."""
@@ -54,7 +56,7 @@ class Endpoint:
         if not requests:
             return []
         what = f"{len(requests)} x {requests[0][0]}"
-        batch = [(_rpc(method), parameters) for method, parameters in requests]
+        batch = [(RPCEndpoint(method), parameters) for method, parameters in requests]
         answers = self._post(what, lambda: self._provider.make_batch_request(batch))
         if not isinstance(answers, list):  # the node refused the batch
             return [self._result(what, answers)]
@@ -195,7 +197,3 @@ class Nodes:
             _log.error("wrong_chain", node=endpoint.name, chain=actual, expected=self._chain_id)
             raise WrongChain(f"{endpoint.name} serves chain {actual}, expected chain {self._chain_id}")
         endpoint.chain_checked = True
-
-
-def _rpc(method: str) -> RPCEndpoint:
-    return RPCEndpoint(method)

@@ -55,25 +55,17 @@ class Signer:
         Raises:
             UnusableKey: the settings have no usable key.
         """
-        return cls._from_source(settings.operator_source, "sends transactions")
+        return cls._from_source(settings.key_source("operator"), "sends transactions")
 
     @classmethod
     def acknowledger(cls, settings: Settings) -> "Signer":
         """Return the acknowledger's signer. Raises UnusableKey."""
-        return cls._from_source(settings.acknowledger_source, "acknowledges commitments")
+        return cls._from_source(settings.key_source("acknowledger"), "acknowledges commitments")
 
     @classmethod
-    def challenger(cls, settings: Settings) -> "Signer | None":
-        """Return the challenger's signer; None if the settings have no key. Raises UnusableKey."""
-        return cls._challenger(settings.challenger_source)
-
-    @classmethod
-    def former_challenger(cls, settings: Settings) -> "Signer | None":
-        """Return the previous challenger's signer; None without a key. Raises UnusableKey."""
-        return cls._challenger(settings.former_challenger_source)
-
-    @classmethod
-    def _challenger(cls, source: KeySource) -> "Signer | None":
+    def challenger(cls, settings: Settings, *, previous: bool = False) -> "Signer | None":
+        """Return the (previous) challenger's signer; None without a key. Raises UnusableKey."""
+        source = settings.key_source("previous_challenger" if previous else "challenger")
         return cls._from_source(source, "disputes units") if source.is_set else None
 
     @classmethod

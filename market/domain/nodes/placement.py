@@ -21,7 +21,7 @@ from heapq import nsmallest
 from operator import attrgetter
 from typing import Any, Self
 
-from market.domain.nodes.hardware import has_memory
+from market.domain.network import BPS, Tier
 
 PRICE_WEIGHT = 3
 LOCALITY_WEIGHT = 2
@@ -34,6 +34,10 @@ SLOW_MS = 400
 
 EPSILON = 1e-9
 """Smallest gain in cost that counts. Sums of equal shares differ by their order."""
+
+MEMORY_TOLERANCE_BPS = 200
+"""Share of a published amount of memory that may be missing. Devices and hosts report fewer GiB than the GB of their
+data sheets: drivers, error correction and the kernel keep a part."""
 
 _SHORTLIST = 32
 _SHORTLIST_PER_NODE = 8
@@ -84,6 +88,24 @@ class Node:
     def book(self) -> Hashable:
         """Return zone and environment class, which all nodes of a gang share."""
         return self.region, self.environment_class
+
+
+def has_memory(declared_gb: float, published_gb: float) -> bool:
+    """Return whether a node has a published amount of memory, within the tolerance."""
+    return declared_gb * BPS >= published_gb * (BPS - MEMORY_TOLERANCE_BPS)
+
+
+def insufficient_key(hardware: Mapping[str, object], tier: Tier) -> str | None:
+    """Return the first key of the declared hardware that is below the tier's number, or None.
+
+    The number of GPUs is not compared: the required speed implies it.
+    """
+    declared = {key: float(str(hardware[key])) for key in ("gpu_memory_gb", "ram_gb", "network_gbps")}
+    if not has_memory(declared["gpu_memory_gb"], tier.gpu_memory_gb):
+        return "gpu_memory_gb"
+    if not has_memory(declared["ram_gb"], tier.ram_gb):
+        return "ram_gb"
+    return None if declared["network_gbps"] >= tier.network_gbps else "network_gbps"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,7 @@ from fastapi import APIRouter, Query
 
 from market.accounts.deps import CurrentAccount
 from market.payments.rewards import repository, service
-from market.payments.rewards.schemas import RewardEarned, RewardProof, RewardsView
-from market.payments.rewards.service import EarningsLeaf
+from market.payments.rewards.schemas import RewardEarned, RewardsView
 from market.platform.db.base import utc_now
 from market.platform.db.rows import from_row
 from market.platform.http.deps import Reads
@@ -28,14 +27,8 @@ def get_rewards(
     return RewardsView(
         account=account.address,
         claimed_wei=claimed,
-        claimable=_proof(in_force, claimed),
-        pending=_proof(waiting, claimed),
+        claimable=in_force,
+        pending=waiting,
         earnings=[from_row(RewardEarned, earning) for earning in found],
         next_after=found[-1].post if len(found) == limit else None,
     )
-
-
-def _proof(leaf: EarningsLeaf | None, claimed: int) -> RewardProof | None:
-    if leaf is None or leaf.cumulative_wei <= claimed:
-        return None
-    return from_row(RewardProof, leaf, epoch=leaf.number, amount_wei=leaf.cumulative_wei - claimed)

@@ -22,6 +22,7 @@ from market.domain.nodes.uptime import epoch_of
 from market.domain.rewards import Terms, epoch_rewards
 from market.payments.rewards import repository
 from market.payments.rewards.models import RewardEarning, RewardLeaf, RewardPost
+from market.payments.rewards.schemas import RewardProof
 from market.platform.db.base import from_unix, utc_now
 from market.platform.db.session import Database
 from market.providers import service as providers
@@ -198,23 +199,21 @@ def on_claimed(session: Session, event: ChainEvent) -> None:
     repository.record_claim(session, event.args["account"], event.args["cumulative"])
 
 
-@dataclass(frozen=True, slots=True)
-class EarningsLeaf:
-    """An account's cumulative earnings in one post, with the Merkle proof. Amounts in wei."""
-
-    number: int
-    root: str
-    cumulative_wei: int
-    proof: list[str]
-    claimable_at: datetime
-
-
-def claimable(session: Session, account: str, now: datetime) -> tuple[EarningsLeaf | None, EarningsLeaf | None, int]:
-    """Return an account's leaf in force, its leaf under challenge, and its claims in wei."""
+def claimable(session: Session, account: str, now: datetime) -> tuple[RewardProof | None, RewardProof | None, int]:
+    """Return an account's open claim, its claim under challenge, and its final claims in wei."""
+    claimed = repository.claimed(session, account)
     found = [
-        EarningsLeaf(post.number or 0, post.root, leaf.cumulative_wei, leaf.proof, post.claimable_at or post.created_at)
+        RewardProof(
+            epoch=post.number or 0,
+            root=post.root,
+            cumulative_wei=leaf.cumulative_wei,
+            amount_wei=leaf.cumulative_wei - claimed,
+            proof=leaf.proof,
+            claimable_at=post.claimable_at or post.created_at,
+        )
         for post, leaf in repository.newest_leaves(session, account)
     ]
-    waiting = next((leaf for leaf in found if leaf.claimable_at > now), None)
-    in_force = next((leaf for leaf in found if leaf.claimable_at <= now), None)
-    return in_force, waiting, repository.claimed(session, account)
+    in_force = next((proof for proof in found if proof.claimable_at <= now), None)
+    waiting = next((proof for proof in found if proof.claimable_at > now), None)
+    in_force, waiting = (proof if proof and proof.cumulative_wei > claimed else None for proof in (in_force, waiting))
+    return in_force, waiting, claimed

@@ -7,13 +7,13 @@ units of vetoed batches.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from enum import IntEnum
 from typing import Any, cast
 
 from sqlalchemy.orm import Session
 
 from market.chain.contracts.codec import ChainEvent
 from market.chain.service import intent_by_key
+from market.domain.lifecycle import DISPUTE_STATUSES, DisputeStatus
 from market.payments.payables import service as payables
 from market.payments.settlement import repository
 from market.payments.settlement.models import SettlementBatch
@@ -28,14 +28,6 @@ from zoo_protocol.payments.job_record import PaidUnit, unit_leaf
 from zoo_protocol.payments.settlement_batch import JobLine, unit_proof
 
 LOST = "dispute_lost"
-
-
-class Outcome(IntEnum):
-    """Values of ``IDisputes.Status`` that decide a unit's pay; a moot dispute follows another."""
-
-    PROVIDER_LOST = 5
-    CHALLENGER_LOST = 6
-    UNDECIDED = 7
 
 
 def undisputed(session: Session, units: Sequence[UnitSummary]) -> tuple[list[UnitSummary], bool]:
@@ -89,7 +81,8 @@ def paid(session: Session, unit_key: str, time: int) -> Paid | None:
     claims_root, _, posted = cast(tuple[str, str, list[dict[str, Any]]], tuple(intent.arguments))
     lines = [_line(fields) for fields in posted]
     prices = {line.job_id: line.price for line in lines}
-    units = {unit.id: _paid_unit(unit, prices) for unit in payables.units_in_batch(session, batch.id)}
+    paid_units = payables.units_in_batch(session, batch.id)
+    units = {one.id: from_row(PaidUnit, one, price=str(prices[one.job_id])) for one in paid_units}
     proof = unit_proof(lines, list(units.values()), claims_root, units[unit.id])
     return Paid(batch.batch_id, unit.commitment, prices[unit.job_id], proof)
 
@@ -107,10 +100,6 @@ def _line(fields: Mapping[str, Any]) -> JobLine:
     return JobLine(fields["jobId"], price, units, first, after, fields["last"], fields["record"])
 
 
-def _paid_unit(unit: UnitSummary, prices: Mapping[str, int]) -> PaidUnit:
-    return from_row(PaidUnit, unit, price=str(prices[unit.job_id]))
-
-
 def on_unit_withheld(session: Session, event: ChainEvent) -> None:
     """Mark a unit whose payout is held as contested."""
     repository.mark_contested(session, event.args["unitId"], lost=False)
@@ -123,9 +112,11 @@ def on_unit_restored(session: Session, event: ChainEvent) -> None:
 
 def on_dispute_ended(session: Session, event: ChainEvent) -> None:
     """Store a dispute's outcome. An inconclusive dispute leaves the unit unpaid."""
-    if event.args["outcome"] in (Outcome.PROVIDER_LOST, Outcome.UNDECIDED):
+    # A moot dispute follows another.
+    outcome = DISPUTE_STATUSES[event.args["outcome"]]
+    if outcome in (DisputeStatus.PROVIDER_LOST, DisputeStatus.UNDECIDED):
         repository.mark_contested(session, event.args["unitId"], lost=True)
-    elif event.args["outcome"] == Outcome.CHALLENGER_LOST:
+    elif outcome is DisputeStatus.CHALLENGER_LOST:
         repository.clear_contested(session, event.args["unitId"])
 
 

@@ -13,8 +13,8 @@ from sqlalchemy.orm import Session
 
 from market.chain.contracts.bindings import Disputes, DisputesDispute, DisputesUnit, JobEscrow, UnitCommitment
 from market.chain.contracts.codec import Call
-from market.chain.requests import request_call, should_retry
 from market.chain.rpc.client import Block
+from market.chain.service import request_call, should_retry
 from market.chain.views import ChainViews
 from market.domain.lifecycle import DISPUTE_STATUSES, DisputeStatus
 from market.domain.network import NetworkParameters
@@ -24,7 +24,7 @@ from market.platform.db.base import utc_now
 from market.platform.db.session import Database
 from market.verification.disputes import repository as disputes_repository
 from market.verification.disputes.models import Verdict
-from market.verification.samples.inclusion import window_of
+from market.verification.samples.service import window_of
 from market.verification.windows.omissions import inclusion_proof
 
 PARTIAL_BALLOT_DIVISOR = 4

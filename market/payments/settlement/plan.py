@@ -12,7 +12,6 @@ from market.domain.lifecycle import JobStatus
 from market.domain.network import ZEN
 from market.jobs import service as jobs
 from market.jobs.service import JobSummary
-from market.payments.payables import job_settlement
 from market.payments.payables import service as payables
 from market.payments.settlement import repository
 from market.payments.settlement.contested_units import undisputed
@@ -53,7 +52,7 @@ def due_batches(session: Session, settings: Settings, now: datetime) -> list[lis
     one pending line at most. A job whose last batch is void is settled alone and with growing delays, so that it does
     not block the pay of other jobs.
     """
-    job_settlement.start_settling(session)
+    payables.start_settling(session)
     pending = repository.jobs_with_pending_lines(session)
     waiting = [job_id for job_id in payables.jobs_to_settle(session) if job_id not in pending]
     failed = repository.failures(session, waiting)
@@ -95,7 +94,7 @@ def _share(session: Session, settings: Settings, job: JobSummary) -> JobShare | 
     events = [event for event in final_events(session, job.id) if event.contract == "JobEscrow"]
     settled = JobSettlement.from_events((event.name, event.args, event.tx_hash) for event in events)
     if settled.over and job.status == JobStatus.SETTLING:  # refunded before all units were decided
-        job_settlement.end_settlement(session, job.id, tx=events[-1].tx_hash, at=from_unix(events[-1].timestamp))
+        payables.end_settlement(session, job.id, tx=events[-1].tx_hash, at=from_unix(events[-1].timestamp))
         return None
     undisputed_units, disputed = undisputed(session, payables.payable_units(session, job.id))
     units = _whole_rounds(undisputed_units, settings.settlement_max_units)

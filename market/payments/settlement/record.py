@@ -11,9 +11,9 @@ from market.domain.network import NetworkParameters
 from market.jobs import service as jobs
 from market.jobs.service import JobSummary
 from market.platform.db.rows import from_row
-from market.training.checkpoints import facts as checkpoints_facts
+from market.training.checkpoints import service as checkpoints_service
 from market.training.units import service as units_service
-from market.training.units.facts import UnitSummary
+from market.training.units.facts import EMPTY_IF_LOST, UnitSummary
 from market.verification.penalties import service as penalties
 from market.verification.samples import service as samples
 from market.verification.windows import service as windows_service
@@ -31,7 +31,7 @@ def build_record(
     """
     units = units_service.job_units(session, job.id) if paid is None else paid
     entered = {unit.window_id for unit in units if unit.window_id is not None}
-    checkpoints = checkpoints_facts.checkpoints_of(session, job.id)
+    checkpoints = checkpoints_service.checkpoints_of(session, job.id)
     windows = windows_service.committed_windows(session, entered)
     order = {name: str(value) for name, value in asdict(job.order).items()}
     tier = next(tier for tier in network.tiers if tier.id == job.order.tier)
@@ -82,15 +82,10 @@ def _unit(session: Session, unit: UnitSummary, windows: dict[int, WindowRecord])
     return from_row(
         UnitRecord,
         unit,
-        trace_root=unit.trace_root or None,
-        payload_hash=unit.payload_hash or None,
-        payload_cid=unit.payload_cid or None,
-        salt=unit.salt or None,
-        slot_state_cid=unit.slot_state_cid or None,
-        commitment_signature=unit.commitment_signature or None,
         window=None if window is None else window.id,
         window_index=index,
         drawn_segments=(drawn := samples.drawn_segments(session, unit.id)),
         leaves=unit.leaves if drawn else [],
         replays=samples.signed_replays(session, unit.id, unit.leaves, unit.environment_class),
+        **{name: getattr(unit, name) or None for name in EMPTY_IF_LOST},
     )

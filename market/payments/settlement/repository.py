@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from itertools import groupby, takewhile
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import ColumnElement, delete, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
@@ -100,14 +100,9 @@ def uncollected(session: Session, claimable_by: datetime, limit: int) -> list[Se
     return list(session.scalars(query))
 
 
-def make_uncollected(session: Session, key: str) -> None:
-    """Make the batches of this collection due again."""
-    session.execute(update(SettlementBatch).where(SettlementBatch.fees_key == key).values(fees_key=None))
-
-
-def collect_again(session: Session, batch_id: int) -> None:
-    """Make the batch with this number in the contract due for collection again."""
-    session.execute(update(SettlementBatch).where(SettlementBatch.batch_id == batch_id).values(fees_key=None))
+def collect_again(session: Session, which: ColumnElement[bool]) -> None:
+    """Make these batches due for collection again."""
+    session.execute(update(SettlementBatch).where(which).values(fees_key=None))
 
 
 def record_claim(session: Session, batch_id: int, provider: str, tx: str) -> None:

@@ -19,7 +19,6 @@ from market.chain.models import TxIntent
 from market.chain.service import queue_intent
 from market.domain.lifecycle import IntentStatus
 from market.domain.network import NetworkParameters
-from market.payments.payables import job_settlement
 from market.payments.payables import service as payables
 from market.payments.settlement import repository
 from market.payments.settlement.models import SettlementBatch, SettlementClaim, SettlementLine
@@ -64,16 +63,11 @@ def settle(
                 for shares in due_batches(session, settings, now or utc_now())
             ]
         for shares, records in planned:
-            units = _paid_units(shares)
+            paid = [(unit, share.job.clearing_price_wei) for share in shares for unit in share.units]
+            units = PaidUnits([from_row(PaidUnit, unit, price=str(price)) for unit, price in paid])
             cids = _publish(storage, units, records)
             with database.transaction() as session:
                 _post(session, shares, units, cids)
-
-
-def _paid_units(shares: Sequence[JobShare]) -> PaidUnits:
-    return PaidUnits(
-        [from_row(PaidUnit, unit, price=str(share.job.clearing_price_wei)) for share in shares for unit in share.units]
-    )
 
 
 def _publish(storage: Storage, units: PaidUnits, records: Sequence[JobRecord]) -> list[str]:
@@ -118,7 +112,7 @@ def _post(session: Session, shares: Sequence[JobShare], units: PaidUnits, record
             )
         )
         if share.last:
-            job_settlement.set_record(session, share.job.id, cid)
+            payables.set_record(session, share.job.id, cid)
     for share in shares:
         payables.add_to_batch(session, [unit.id for unit in share.units], row.id)
     session.add_all(_claims(row.id, batch, units))
@@ -158,7 +152,7 @@ def void_batches(session: Session) -> dict[str, int]:
 def on_job_settled(session: Session, event: ChainEvent) -> None:
     """Record the payment of a final line, and end the job after its last line."""
     args, job_id = event.args, event.args["jobId"]
-    if not job_settlement.record_payment(
+    if not payables.record_payment(
         session, job_id, paid_wei=args["paid"], fee_wei=args["fee"], refund_wei=args["refund"]
     ):
         _log.error("unknown_job_settled", job=job_id, tx=event.tx_hash)
@@ -171,7 +165,7 @@ def on_job_settled(session: Session, event: ChainEvent) -> None:
         _log.error("foreign_settlement_line", job=job_id, tx=event.tx_hash)
     amounts = {name: str(args[name.removesuffix("_wei")]) for name in ("paid_wei", "fee_wei", "refund_wei")}
     if args["last"]:
-        job_settlement.end_settlement(session, job_id, tx=event.tx_hash, at=from_unix(event.timestamp))
+        payables.end_settlement(session, job_id, tx=event.tx_hash, at=from_unix(event.timestamp))
     emit(session, job_id, "settlement", {"state": "final" if args["last"] else "paid", "tx": event.tx_hash, **amounts})
 
 
@@ -189,9 +183,9 @@ def _is_of(line: SettlementLine, event: ChainEvent) -> bool:
 def on_job_refunded(session: Session, event: ChainEvent) -> None:
     """Record the refund of a job's escrow to its payer after the refund delay, and end the job."""
     job_id, amount = event.args["jobId"], event.args["amount"]
-    if job_settlement.record_payment(
-        session, job_id, paid_wei=0, fee_wei=0, refund_wei=amount
-    ) and job_settlement.end_settlement(session, job_id, tx=event.tx_hash, at=from_unix(event.timestamp)):
+    if payables.record_payment(session, job_id, paid_wei=0, fee_wei=0, refund_wei=amount) and payables.end_settlement(
+        session, job_id, tx=event.tx_hash, at=from_unix(event.timestamp)
+    ):
         emit(session, job_id, "settlement", {"state": "refunded", "tx": event.tx_hash, "refund_wei": str(amount)})
 
 
@@ -207,12 +201,10 @@ def on_settlement_reverted(session: Session, event: ChainEvent) -> None:
     """Undo a job's payments by a vetoed batch; they return to its escrow or the payer."""
     args, job_id = event.args, event.args["jobId"]
     returned = args["net"] + args["fee"] if args["refunded"] else 0
-    if not job_settlement.record_payment(
-        session, job_id, paid_wei=-args["net"], fee_wei=-args["fee"], refund_wei=returned
-    ):
+    if not payables.record_payment(session, job_id, paid_wei=-args["net"], fee_wei=-args["fee"], refund_wei=returned):
         return
     if not args["refunded"]:
-        job_settlement.reopen_settlement(session, job_id)
+        payables.reopen_settlement(session, job_id)
     emit(session, job_id, "settlement", {"state": "vetoed", "reason": VETOED, "tx": event.tx_hash})
 
 

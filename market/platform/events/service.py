@@ -1,17 +1,24 @@
-"""State transitions with their audit events, and job events, stored with the change itself."""
+"""Transitions with audit events, and job events: stored with the change, announced later."""
 
-from enum import StrEnum
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any, Protocol
 
+from redis import Redis
+from redis.exceptions import RedisError
 from sqlalchemy.orm import Session
 
-from market.domain.lifecycle import next_state
-from market.platform.db.session import UnitOfWork, enqueue_after_commit
+from market.domain.lifecycle import Event, State, next_state
+from market.platform.db.session import Database, UnitOfWork, enqueue_after_commit
+from market.platform.events import repository
 from market.platform.events.models import AuditEvent, JobEventRow
 
-State = TypeVar("State", bound=StrEnum)
-Event = TypeVar("Event", bound=StrEnum)
 MARKET = "market"  # actor of transitions without an account
+OnAnnounced = Callable[[Session, Collection[int]], None]
+
+_STEP_RETENTION = timedelta(days=1)
+"""Retention of ``step`` events, which every heartbeat emits."""
 
 
 class HasStatus(Protocol):
@@ -79,3 +86,32 @@ def record(
     """Write an audit event of an act without a transition, such as the grant of a role."""
     kind, subject_id = subject
     session.add(AuditEvent(subject_kind=kind, subject_id=subject_id, event=event, actor=actor, data=data or {}))
+
+
+def channel(job_id: str) -> str:
+    """Return the Redis channel of a job's subscribers."""
+    return f"zoo:job:{job_id}"
+
+
+def announce(database: Database, redis: Redis, on_announced: OnAnnounced) -> int:
+    """Announce all unannounced events and return the number of their jobs.
+
+    The mark in the database is authoritative. Without the message in Redis, subscribers poll every second.
+
+    Args:
+        on_announced: receives the events' ids in the announcing transaction.
+    """
+    with database.transaction() as session:
+        announced = repository.announce_all(session)
+        if announced:
+            on_announced(session, announced.keys())
+    jobs = set(announced.values())
+    with suppress(RedisError):
+        for job_id in jobs:
+            redis.publish(channel(job_id), "")
+    return len(jobs)
+
+
+def delete_old_steps(session: Session, now: datetime) -> None:
+    """Delete old ``step`` events; called by the sweep."""
+    repository.delete_steps(session, now - _STEP_RETENTION)

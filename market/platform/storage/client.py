@@ -9,11 +9,12 @@ import ipaddress
 import os
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from time import monotonic
 from typing import Any, BinaryIO, TypeVar
 from urllib.parse import urlsplit
 
@@ -32,6 +33,8 @@ os.environ.setdefault("PY_IPFS_HTTP_CLIENT_PATCH_REQUESTS", "no")  # the patch b
 MAX_BLOCK_BYTES = 1024 * 1024  # Kubo's limit for block/put
 _PIECE_BYTES = unixfs.CHUNK_BYTES
 _THREADS = 4
+_VERIFIED_SECONDS = 60.0
+_MAX_VERIFIED = 10_000
 _SMALL_FILE_BYTES = 32 * 1024 * 1024  # above this, parallel requests are faster
 _PINNED_BYTES_PER_SECOND = 10_000_000  # lower bound
 _ABSENT = ("could not find", "not found", "context deadline exceeded", "request timed out")  # IPFS has no error codes
@@ -64,6 +67,7 @@ class Storage:
         self._lookup_timeout = lookup_timeout
         self._lookup = _within(lookup_timeout)
         self._local = threading.local()
+        self._verified: dict[Hashable, float] = {}
         try:
             ipfshttpclient.Client(self._address)  # parses the address without a connection
         except ipfs.AddressError as error:
@@ -195,6 +199,16 @@ class Storage:
         except StorageError:
             return False
         return True
+
+    def verify_recently(self, what: Hashable, verify: Callable[[], object]) -> None:
+        """Call ``verify`` unless it passed within a minute, as the content of a CID never changes."""
+        at = self._verified.get(what)
+        if at is not None and monotonic() - at < _VERIFIED_SECONDS:
+            return
+        verify()
+        if len(self._verified) >= _MAX_VERIFIED:
+            self._verified.clear()
+        self._verified[what] = monotonic()
 
     def _client(self) -> Any:
         """Return this thread's client; a fork must not share its parent's connections."""

@@ -1,8 +1,5 @@
 """Routes of attestations, which are optional and lower the sampling rate, never to zero."""
 
-from dataclasses import asdict
-from functools import cache
-from pathlib import Path as FilePath
 from typing import Annotated
 
 from fastapi import APIRouter, Path
@@ -15,7 +12,7 @@ from market.platform.http.deps import ServicesDep, Uow
 from market.platform.http.errors import ChainDown, StorageDown
 from market.platform.http.refusals import refusals
 from market.providers.attestation import service
-from market.providers.attestation.schemas import AttestedView, ChallengeView, GpuView, QuoteRequest
+from market.providers.attestation.schemas import AttestedView, ChallengeView, QuoteRequest
 from market.providers.errors import (
     AttestationAnswered,
     AttestationExpired,
@@ -26,7 +23,6 @@ from market.providers.errors import (
     NotRegistered,
     ProviderJailed,
 )
-from zoo_protocol.attestation.gpu_attestation import NVIDIA_KEYS, GpuStatement
 from zoo_protocol.attestation.tee_quotes import gpu_nonce, report_data
 from zoo_protocol.hashing import to_hex
 
@@ -67,24 +63,4 @@ def answer_attestation(
     challenge_id: ChallengeId, body: QuoteRequest, account: CurrentAccount, services: ServicesDep
 ) -> AttestedView:
     """Answer a challenge with a quote, collateral and NVIDIA's statement; all become public."""
-    statement = body.gpu_statement
-    gpus = None if statement is None else GpuStatement(statement.overall, statement.devices, statement.certificates)
-    answer = service.Answer(bytes.fromhex(body.quote), body.collateral.model_dump(exclude_none=True), gpus)
-    keys = services.settings.gpu_attestation_keys
-    root_ca = _root_ca(services.settings.attestation_root_ca)
-    trust = service.Trust(root_ca, keys.split(",") if keys else NVIDIA_KEYS)
-    found = service.finish(services, account.address, challenge_id, answer, trust)
-    return from_row(
-        AttestedView,
-        found.verified,
-        advisories=list(found.verified.advisories),
-        attested_gpus=[GpuView(**asdict(gpu)) for gpu in found.verified.gpus],
-        attested_until=found.attested_until,
-        report=found.report,
-        report_cid=found.report_cid,
-    )
-
-
-@cache
-def _root_ca(path: str | None) -> bytes | None:
-    return None if path is None else FilePath(path).read_bytes()
+    return service.finish(services, account.address, challenge_id, body)

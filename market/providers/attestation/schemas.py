@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 
 from market.platform.http.types import HashString, RequestModel
 from zoo_protocol.attestation.gpu_attestation import MAX_CERTIFICATE_CHARS, MAX_GPUS, MAX_TOKEN_CHARS
-from zoo_protocol.attestation.tee_quotes import COLLATERAL_FIELDS, MAX_QUOTE_BYTES
+from zoo_protocol.attestation.tee_quotes import MAX_QUOTE_BYTES
 
 Text = Annotated[str, Field(max_length=1 << 18)]
 HexText = Annotated[str, Field(max_length=1 << 17, pattern="^([0-9a-fA-F]{2})+$")]
@@ -41,9 +41,6 @@ class Collateral(RequestModel):
     qe_identity: Annotated[Text, Field(description="JSON, as signed.")]
     qe_identity_signature: Annotated[HexText, Field(description="64 bytes, hex.")]
     pck_certificate_chain: Annotated[Text | None, Field(description="PEM, if the quote does not contain it.")] = None
-
-
-assert tuple(Collateral.model_fields) == COLLATERAL_FIELDS
 
 
 class Statement(RequestModel):

@@ -7,9 +7,9 @@ all GPUs of a node, because they compute outside the attested processor.
 
 import secrets
 import uuid
-from collections.abc import Collection
-from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
+from pathlib import Path
 
 from sqlalchemy.orm import Session
 
@@ -19,10 +19,12 @@ from market.chain.service import queue_intent
 from market.chain.views import ChainViews
 from market.domain.lifecycle import ProviderStatus
 from market.platform.db.base import from_unix, utc_now
+from market.platform.db.rows import from_row
 from market.platform.http.services import Services
 from market.platform.storage.client import Storage
 from market.providers import repository as providers_repository
 from market.providers import service as providers
+from market.providers.attestation.schemas import AttestedView, GpuView, QuoteRequest
 from market.providers.errors import (
     AttestationAnswered,
     AttestationExpired,
@@ -33,8 +35,7 @@ from market.providers.errors import (
     ProviderJailed,
 )
 from market.providers.models import AttestationChallenge
-from zoo_protocol.attestation.attestation_errors import QuoteRefused
-from zoo_protocol.attestation.gpu_attestation import GpuStatement
+from zoo_protocol.attestation.gpu_attestation import NVIDIA_KEYS, GpuStatement, QuoteRefused
 from zoo_protocol.attestation.tee_quotes import Evidence, Verified, key_of
 from zoo_protocol.hashing import sha256, to_hex
 
@@ -42,33 +43,6 @@ ANSWER_WITHIN = timedelta(minutes=10)
 
 MIN_VALIDITY = timedelta(hours=1)
 """Minimum remaining validity of an attestation, because the call that records it must be mined."""
-
-
-@dataclass(frozen=True, slots=True)
-class Trust:
-    """Roots of trust: DER of quotes' root (None: Intel's), and keys for GPU statements."""
-
-    root_ca: bytes | None
-    gpu_keys: Collection[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Quote of a node with its collateral."""
-
-    quote: bytes
-    collateral: dict[str, str]
-    gpus: GpuStatement | None
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """Valid quote; the registry's event follows."""
-
-    verified: Verified
-    report: str
-    report_cid: str
-    attested_until: datetime
 
 
 def start(session: Session, address: str) -> AttestationChallenge:
@@ -92,7 +66,7 @@ def start(session: Session, address: str) -> AttestationChallenge:
     return challenge
 
 
-def finish(services: Services, address: str, challenge_id: str, answer: Answer, trust: Trust) -> Accepted:
+def finish(services: Services, address: str, challenge_id: str, request: QuoteRequest) -> AttestedView:
     """Check a quote, publish its evidence, and queue its record in the registry.
 
     Raises:
@@ -108,20 +82,10 @@ def finish(services: Services, address: str, challenge_id: str, answer: Answer, 
         needed = providers.gpus_to_attest(session, services.network, address)
     deployment = services.part(Deployment)
     registry = deployment.address("Attestations")
-    evidence = Evidence(deployment.chain_id, registry, address, nonce, answer.quote, answer.collateral, answer.gpus)
-    try:
-        verified = evidence.verify(int(now.timestamp()), trust.root_ca, trust.gpu_keys)
-    except QuoteRefused as error:
-        raise InvalidQuote(str(error), field=error.part, extra={"reason": error.code}) from error
-    if len(verified.gpus) < needed:
-        raise GpusNotAttested(
-            f"the quote covers {len(verified.gpus)} GPUs; expected {needed}, as registered or as your tier has",
-            field="gpu_statement",
-        )
-    if not services.part(ChainViews).accepts_measurement(verified.measurement):
-        raise MeasurementNotAccepted(
-            f"measurement {verified.measurement} is not accepted", extra={"measurement": verified.measurement}
-        )
+    gpus = None if request.gpu_statement is None else from_row(GpuStatement, request.gpu_statement)
+    quote, collateral = bytes.fromhex(request.quote), request.collateral.model_dump(exclude_none=True)
+    evidence = Evidence(deployment.chain_id, registry, address, nonce, quote, collateral, gpus)
+    verified = _verified(services, evidence, needed, now)
     until = min(from_unix(verified.valid_until), now + timedelta(seconds=services.network.attestation_seconds))
     if until < now + MIN_VALIDITY:
         raise InvalidQuote(
@@ -141,7 +105,40 @@ def finish(services: Services, address: str, challenge_id: str, answer: Answer, 
         challenge.gpus = [gpu.serial for gpu in verified.gpus]
         call = Attestations.attest(address, key_of(address), verified.measurement, int(until.timestamp()), report)
         queue_intent(session, key=f"attest:{challenge.id}", kind="attest", subject=address, **call)
-    return Accepted(verified, report, cid, until)
+    return from_row(
+        AttestedView,
+        verified,
+        advisories=list(verified.advisories),
+        attested_gpus=[from_row(GpuView, gpu) for gpu in verified.gpus],
+        attested_until=until,
+        report=report,
+        report_cid=cid,
+    )
+
+
+def _verified(services: Services, evidence: Evidence, needed: int, now: datetime) -> Verified:
+    root_ca, keys = services.settings.attestation_root_ca, services.settings.gpu_attestation_keys
+    trusted = keys.split(",") if keys else NVIDIA_KEYS
+    try:
+        verified = evidence.verify(int(now.timestamp()), _root_ca(root_ca), trusted)
+    except QuoteRefused as error:
+        raise InvalidQuote(str(error), field=error.part, extra={"reason": error.code}) from error
+    if len(verified.gpus) < needed:
+        raise GpusNotAttested(
+            f"the quote covers {len(verified.gpus)} GPUs; expected {needed}, as registered or as your tier has",
+            field="gpu_statement",
+        )
+    if not services.part(ChainViews).accepts_measurement(verified.measurement):
+        raise MeasurementNotAccepted(
+            f"measurement {verified.measurement} is not accepted", extra={"measurement": verified.measurement}
+        )
+    return verified
+
+
+@cache
+def _root_ca(path: str | None) -> bytes | None:
+    """Return the DER of the quotes' root of trust; None: Intel's."""
+    return None if path is None else Path(path).read_bytes()
 
 
 def _open_challenge(session: Session, challenge_id: str, address: str, now: datetime) -> AttestationChallenge:

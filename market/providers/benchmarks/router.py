@@ -9,7 +9,6 @@ from market.accounts.idempotency import IDEMPOTENT_ROUTE, IdempotentRoute
 from market.platform.http.deps import ServicesDep, Uow
 from market.platform.http.errors import UnknownTier
 from market.platform.http.refusals import refusals
-from market.platform.storage.client import Storage
 from market.providers.benchmarks import service as benchmarks_service
 from market.providers.benchmarks.service import Workload
 from market.providers.errors import (
@@ -104,6 +103,4 @@ def answer_benchmark(
     benchmark_id: BenchmarkId, body: AnswerRequest, account: CurrentAccount, services: ServicesDep
 ) -> VerdictView:
     """Answer a challenge with the CID of the uploaded result. A correct one earns the tier."""
-    return benchmarks_service.finish_benchmark(
-        services.database, services.part(Storage), services.network, account.address, benchmark_id, body.cid
-    )
+    return benchmarks_service.finish_benchmark(services, account.address, benchmark_id, body.cid)

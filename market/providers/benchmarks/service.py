@@ -16,11 +16,12 @@ from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import ProviderEvent, ProviderStatus
 from market.domain.network import Benchmark, NetworkParameters, Tier
-from market.domain.nodes.hardware import insufficient_key
+from market.domain.nodes.placement import insufficient_key
 from market.platform.db.base import utc_now
 from market.platform.db.rows import from_row
 from market.platform.db.session import Database
 from market.platform.http.errors import UnknownTier
+from market.platform.http.services import Services
 from market.platform.storage import quota
 from market.platform.storage.client import Storage
 from market.platform.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge, StorageUnavailable
@@ -158,9 +159,7 @@ def answer_bytes(session: Session, address: str) -> int:
     return 0 if run is None else ProofParameters(**run.work).answer_bytes
 
 
-def finish_benchmark(
-    database: Database, storage: Storage, network: NetworkParameters, address: str, run_id: str, cid: str
-) -> VerdictView:
+def finish_benchmark(services: Services, address: str, run_id: str, cid: str) -> VerdictView:
     """Check the answer to a challenge, an uploaded blob, and grant the tier if it is correct.
 
     The same answer again gets the same verdict.
@@ -174,14 +173,13 @@ def finish_benchmark(
     if not _CHECKS.acquire(blocking=False):
         raise BenchmarkBusy(f"benchmark {run_id} waits for the check of another one")
     try:
-        return _finish(database, storage, network, address, run_id, cid)
+        return _finish(services, address, run_id, cid)
     finally:
         _CHECKS.release()
 
 
-def _finish(
-    database: Database, storage: Storage, network: NetworkParameters, address: str, run_id: str, cid: str
-) -> VerdictView:
+def _finish(services: Services, address: str, run_id: str, cid: str) -> VerdictView:
+    database, storage, network = services.database, services.part(Storage), services.network
     with database.transaction() as session:
         run = providers_repository.lock_benchmark(session, run_id, address)
         if run is not None and run.answer_cid == cid:

@@ -12,7 +12,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from market.platform.db.session import database_now
-from market.providers.outages.models import ComponentHeartbeat, Outage
+from market.providers.models import ComponentHeartbeat, Outage
 
 API, SWEEP, STORAGE = "api", "sweep", "storage"
 

@@ -1,20 +1,22 @@
-"""Counts of a node's work per epoch. The next sweep updates its reliability score."""
+"""Counts of a node's work per epoch, and reviews of its score: demotion and recovery."""
 
-from collections.abc import Collection
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
-from market.domain.lifecycle import UnitEvent
-from market.domain.nodes.reliability import NEWCOMER_BPS
+from market.domain.lifecycle import ProviderEvent, ProviderStatus, UnitEvent
+from market.domain.network import NetworkParameters
+from market.domain.nodes.reliability import DEMOTION_BPS, reliability_bps
 from market.domain.nodes.uptime import epoch_of
 from market.domain.verification.sampling import Fault
+from market.platform.db.session import Database
+from market.providers import lifecycle
+from market.providers import repository as providers_repository
+from market.providers import service as providers
+from market.providers.models import Provider
 from market.providers.record import repository
 
-
-def reliability_bps(session: Session, addresses: Collection[str]) -> dict[str, int]:
-    """Return the scores of the nodes, 0 to 10,000 (best); an unknown node has a newcomer's."""
-    return dict.fromkeys(addresses, NEWCOMER_BPS) | repository.scores(session, addresses)
+UNRELIABLE, RECOVERED = "unreliable", "reliability_recovered"
 
 
 def record_unit(session: Session, address: str, event: UnitEvent, *, served_bytes: int, at: datetime) -> None:
@@ -45,3 +47,42 @@ def record_served_bytes(session: Session, address: str, size: int, at: datetime)
 def record_replay(session: Session, address: str, replayed_wei: int, at: datetime) -> None:
     """Record a replay that agreed with the decision, at the segment's gross price."""
     repository.add(session, address, epoch_of(at.timestamp()), replays=1, replayed_wei=replayed_wei)
+
+
+def review(database: Database, network: NetworkParameters, now: datetime) -> None:
+    """Update every score with new evidence, each in its own transaction."""
+    with database.advisory_lock("providers.review") as alone:
+        if not alone:
+            return
+        with database.transaction() as session:
+            due = repository.unreviewed(session)
+        for address in due:
+            with database.transaction() as session:
+                _review(session, network, address, now)
+
+
+def _review(session: Session, network: NetworkParameters, address: str, now: datetime) -> None:
+    """Set the score; below the threshold demote until it recovers or passes a benchmark."""
+    # A benchmark forgives the current score: only a lower one demotes the provider again. A low score does not demote a
+    # verifier; it only lowers its probability of selection. Its demotion is a suspension.
+    provider = providers_repository.lock_provider(session, address)
+    score = reliability_bps(repository.begin_review(session, address, epoch_of(now.timestamp())))
+    if provider is None:
+        return
+    provider.reliability_bps = score
+    is_low = score < DEMOTION_BPS
+    if not is_low:
+        provider.forgiven_bps = None
+    if is_low and provider.status in (ProviderStatus.BENCHMARKED, ProviderStatus.ACTIVE):
+        if provider.kind == "provider" and (provider.forgiven_bps is None or score < provider.forgiven_bps):
+            lifecycle.advance(session, provider, ProviderEvent.DEMOTE, reason=UNRELIABLE)
+    elif not is_low and provider.status == ProviderStatus.DEMOTED and _may_recover(provider, network, now):
+        lifecycle.advance(session, provider, ProviderEvent.RECOVER, reason=RECOVERED)
+        lifecycle.review_stake(session, network, provider)
+
+
+def _may_recover(provider: Provider, network: NetworkParameters, now: datetime) -> bool:
+    """Return False during a suspension, and after a missed benchmark until one passes."""
+    suspension = timedelta(seconds=network.suspension_seconds)
+    is_suspended = provider.warned_at is not None and now < provider.warned_at + suspension
+    return not is_suspended and provider.reason != providers.REBENCHMARK_MISSED

@@ -1,6 +1,6 @@
 """Queries of heartbeats, epochs, committed periods and downtime penalties."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 from sqlalchemy import and_, case, delete, func, or_, select, tuple_, update
@@ -11,6 +11,7 @@ from market.domain.lifecycle import ProviderStatus
 from market.domain.nodes.reliability import OLDEST_EPOCHS, Evidence
 from market.domain.nodes.uptime import EPOCH_HOURS
 from market.domain.rewards import Work
+from market.platform.db.rows import from_row
 from market.providers.models import (
     CommittedPeriod,
     DowntimePenalty,
@@ -134,19 +135,7 @@ def begin_review(session: Session, address: str, epoch: int) -> dict[int, Eviden
         .values(unreviewed=False)
     )
     query = select(ProviderEpoch).where(ProviderEpoch.provider == address, ProviderEpoch.epoch >= epoch - OLDEST_EPOCHS)
-    return {
-        max(0, epoch - row.epoch): Evidence(
-            verified=row.verified,
-            rejected=row.rejected,
-            lost=row.lost,
-            up_minutes=row.up_minutes,
-            counted_minutes=row.counted_minutes,
-            slashes=row.slashes,
-            replays=row.replays,
-            refused=row.refused,
-        )
-        for row in session.scalars(query)
-    }
+    return {max(0, epoch - row.epoch): from_row(Evidence, row) for row in session.scalars(query)}
 
 
 def work_between(session: Session, first: int, last: int) -> list[Work]:
@@ -186,11 +175,6 @@ def epochs_of(session: Session, address: str, limit: int) -> Sequence[ProviderEp
 
 def first_epoch(session: Session) -> int | None:
     return session.scalar(select(func.min(ProviderEpoch.epoch)))
-
-
-def scores(session: Session, addresses: Collection[str]) -> dict[str, int]:
-    query = select(Provider.address, Provider.reliability_bps).where(Provider.address.in_(addresses))
-    return dict(session.execute(query).tuples().all())
 
 
 def all_nodes(session: Session) -> Sequence[Provider]:

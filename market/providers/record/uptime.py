@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from market.chain.contracts.bindings import ProviderStaking
 from market.chain.contracts.codec import ChainEvent
-from market.chain.requests import request_call
+from market.chain.service import request_call
 from market.domain.lifecycle import ProviderStatus
 from market.domain.network import EPOCH_SECONDS, NetworkParameters
 from market.domain.nodes import uptime

@@ -1,8 +1,7 @@
 """Inputs of a round's aggregation, and their published record."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from market.jobs.models import Job
 from market.platform.storage.client import Storage
@@ -43,9 +42,6 @@ class AggregationInput:
     payload_cid: str
     sha256: str
     weight: int
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def aggregation_input(job: Job, unit: Unit) -> AggregationInput:

@@ -37,8 +37,7 @@ from market.training.checkpoints.service import (
     validation_loss,
 )
 from market.training.leases import repository as leases_repository
-from market.training.leases.job_stop import stop_training
-from market.training.leases.service import abandon
+from market.training.leases.service import abandon, stop_training
 from market.training.rounds.state import round_state
 from market.training.units import repository as units_repository
 from market.training.units import slot_states

@@ -6,7 +6,7 @@ ones. The seed identifies the payloads of a plan: results computed for another p
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import structlog
 from sqlalchemy.orm import Session
@@ -71,7 +71,7 @@ def plan(session: Session, job_id: str, round_: int, shares: Sequence[Sequence[A
     """Insert the leaves and enqueue their tasks. The caller has locked the job."""
     seed = to_hex(sketch_seed({part.place: from_hex(part.sha256) for share in shares for part in share}))
     for leaf, share in enumerate(shares):
-        parts = [part.as_dict() for part in share]
+        parts = [asdict(part) for part in share]
         session.add(AggregationLeaf(job_id=job_id, round=round_, leaf=leaf, seed=seed, parts=parts))
     enqueue_leaf_tasks(session, job_id, round_, range(len(shares)))
 

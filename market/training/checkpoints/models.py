@@ -21,7 +21,7 @@ class Checkpoint(Base, CreatedAt):
     round: Mapped[int] = mapped_column(Integer)
     cid: Mapped[str] = mapped_column(Cid)
     model_cid: Mapped[str] = mapped_column(Cid)
-    file_cids: Mapped[list[str]] = mapped_column(JSONB)  # checkpoint_files, in the order of a pin proof
+    file_cids: Mapped[list[str]] = mapped_column(JSONB)  # without replica states, in the order of a pin proof
     validation_loss: Mapped[str | None] = mapped_column(String(32))  # decimal string, 6 places; None: not yet known
 
 

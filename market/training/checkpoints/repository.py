@@ -15,10 +15,6 @@ def checkpoint(session: Session, job_id: str, round_: int) -> Checkpoint | None:
     return session.scalar(select(Checkpoint).where(Checkpoint.job_id == job_id, Checkpoint.round == round_))
 
 
-def checkpoint_by_id(session: Session, checkpoint_id: int) -> Checkpoint | None:
-    return session.get(Checkpoint, checkpoint_id)
-
-
 def checkpoints(session: Session, job_id: str) -> list[Checkpoint]:
     return list(session.scalars(select(Checkpoint).where(Checkpoint.job_id == job_id).order_by(Checkpoint.round)))
 

@@ -1,12 +1,18 @@
-"""Build, store and load checkpoints. Slow: call with no session open."""
+"""Checkpoints: their files in storage, rows and proven copies.
+
+Calls with a storage are slow: no session may be open.
+"""
 
 from dataclasses import dataclass
+from datetime import timedelta
 
 from sqlalchemy.orm import Session
 
+from market.jobs.models import Job
+from market.platform.db.rows import from_row
 from market.platform.events.service import emit
 from market.platform.storage.client import Storage
-from market.training.checkpoints.facts import checkpoint_files
+from market.training.checkpoints import repository
 from market.training.checkpoints.models import Checkpoint
 from training_gym.aggregate.outer_step import OuterState, load_outer_state
 from training_gym.data.dataset import DatasetManifest, tokens_of
@@ -16,6 +22,10 @@ from training_gym.spec.errors import ManifestError
 from training_gym.spec.manifests import MAX_MANIFEST_BYTES
 from training_gym.units.checkpoint import CheckpointManifest, load_state, state_pieces
 from zoo_protocol.hashing import sha256, to_hex
+from zoo_protocol.payments.job_record import CheckpointRecord
+
+PIN_GRACE = timedelta(seconds=60)
+"""A trained job waits this long for pin proofs of its checkpoints; then it is settled without them."""
 
 _MAX_LOSS = 999_999.0  # limit of the manifest's format; a diverged model's loss is not finite
 
@@ -100,13 +110,14 @@ def _load_manifest(storage: Storage, cid: str) -> CheckpointManifest:
 
 def record_checkpoint(session: Session, stored: StoredCheckpoint) -> None:
     manifest = stored.manifest
+    files = (stored.cid, manifest.model, manifest.outer_state, manifest.update, manifest.aggregation)
     session.add(
         Checkpoint(
             job_id=manifest.job_id,
             round=manifest.round,
             cid=stored.cid,
             model_cid=manifest.model,
-            file_cids=checkpoint_files(stored.cid, manifest),
+            file_cids=[cid for cid in files if cid is not None],
             validation_loss=stored.validation_loss,
         )
     )
@@ -130,3 +141,22 @@ def validation_loss(storage: Storage, spec: TrainingSpec, parameters: Arrays) ->
         raise ManifestError("wrong_hash", "validation.sha256", "is not the digest of the file; publish it again")
     loss = evaluation.validation_loss(spec, parameters, tokens_of(content, spec, "validation"))
     return f"{loss if loss < _MAX_LOSS else _MAX_LOSS:.6f}"
+
+
+def checkpoints_of(session: Session, job_id: str) -> list[CheckpointRecord]:
+    """Return a job's checkpoints with their proven holders, ascending."""
+    pins = repository.pins_of_job(session, job_id)
+    rows = repository.checkpoints(session, job_id)
+    return [from_row(CheckpointRecord, row, pins=pins.get(row.id, [])) for row in rows]
+
+
+def is_kept(job: Job, checkpoint: Checkpoint) -> bool:
+    """Return True for the last and every ``checkpoint_interval``-th checkpoint."""
+    return checkpoint.round % job.checkpoint_interval == 0 or checkpoint.round == job.rounds
+
+
+def lacks_pins(session: Session, job: Job) -> bool:
+    """Return True if a kept checkpoint has fewer proven holders than ``redundancy``."""
+    holders = repository.pins_of_job(session, job.id)
+    kept = [one for one in repository.checkpoints(session, job.id) if is_kept(job, one)]
+    return any(len(holders.get(one.id, [])) < job.redundancy for one in kept)

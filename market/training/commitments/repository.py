@@ -47,10 +47,6 @@ def commitments_of_window(session: Session, window_id: int) -> list[UnitCommitme
     ]
 
 
-def acknowledgement(session: Session, unit_id: int) -> Acknowledgement | None:
-    return session.get(Acknowledgement, unit_id)
-
-
 def acknowledged_unit(session: Session, leaf: str) -> tuple[Acknowledgement, Job, Unit] | None:
     query = select(Acknowledgement, Job, Unit).join(Unit, Unit.id == Acknowledgement.unit_id)
     found = session.execute(query.join(Job, Job.id == Unit.job_id).where(Acknowledgement.leaf == leaf)).one_or_none()

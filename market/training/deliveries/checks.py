@@ -23,7 +23,7 @@ from market.training.leases.schemas import (
     CompleteTraining,
     LeaseKind,
 )
-from market.training.replication.checkpoint_pins import pin_proof
+from market.training.replication.pins import pin_proof
 from market.training.units.facts import unit_spec
 from market.training.units.models import Unit
 from training_gym.compress.link_adaptation import with_top_k
@@ -51,13 +51,6 @@ Completion = CompleteTraining | CompleteReveal | CompleteReplay | CompletePin | 
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
-    """A result that passed its checks, and its bytes, uploaded or proved to be held."""
-
-    size: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Refusal:
     """A result that failed a check: stable ``reason``, field at fault, and a sentence."""
 
@@ -66,8 +59,11 @@ class Refusal:
     detail: str
 
 
-def check(storage: Storage, lease: Lease, found: tuple[Job, Unit] | None, result: Completion) -> Refusal | Accepted:
-    """Return the outcome of a result's checks. Raises WrongStep, StorageDown."""
+def check(storage: Storage, lease: Lease, found: tuple[Job, Unit] | None, result: Completion) -> Refusal | int:
+    """Return a result's bytes, uploaded or proved to be held, or its refusal.
+
+    Raises WrongStep, StorageDown.
+    """
     try:
         match result:
             case CompleteTraining():
@@ -77,36 +73,36 @@ def check(storage: Storage, lease: Lease, found: tuple[Job, Unit] | None, result
             case CompleteReveal():
                 require_kind(lease, LeaseKind.REVEAL)
                 assert found is not None  # every reveal lease has a unit
-                return _check_reveal(storage, *found, lease.task, result) or Accepted()
+                return _check_reveal(storage, *found, lease.task, result) or 0
             case CompleteReplay():
                 require_kind(lease, LeaseKind.REPLAY)
                 if lease.task.get("across"):
                     assert found is not None  # every replay lease has a unit
                     boundary, cid = lease.task["segment"] + 1, result.end_state_cid
                     refusal = _check_boundary_state(storage, *found, boundary, "end_state_cid", cid, result.end_leaf)
-                    return refusal or Accepted()
+                    return refusal or 0
                 # verification checks the rest in the transaction that applies it
-                return _check_inner_digest(lease.task, result) or Accepted()
+                return _check_inner_digest(lease.task, result) or 0
             case CompletePin():
                 require_kind(lease, LeaseKind.PIN)
                 expected, size = pin_proof(storage, lease.task["nonce"], lease.task["cids"])
                 if not hmac.compare_digest(expected, result.proof):
                     return Refusal("wrong_pin_proof", "proof", "The proof does not cover the checkpoint's bytes.")
-                return Accepted(size)
+                return size
             case CompletePublish():
                 require_kind(lease, LeaseKind.PUBLISH)
                 assert found is not None  # every publish lease has a unit
                 asked, digest = lease.task["slot_state_cid"], found[1].slot_state_digest
                 refusal = _check_slot_state(storage, *found, "published_cid", result.published_cid, asked, digest)
-                return refusal or Accepted()
+                return refusal or 0
             case CompleteFollow():
                 require_kind(lease, LeaseKind.FOLLOW)
-                return Accepted()  # unproved: only the order of hot spares depends on it
+                return 0  # unproved: only the order of hot spares depends on it
     except StorageUnavailable as error:
         raise StorageDown(str(error)) from error
 
 
-def _check_training(storage: Storage, job: Job, unit: Unit, result: CompleteTraining) -> Refusal | Accepted:
+def _check_training(storage: Storage, job: Job, unit: Unit, result: CompleteTraining) -> Refusal | int:
     if unit.status != UnitStatus.COMMITTED:
         raise WrongStep("The unit has no commitment.", remedy="Commit the trace root and payload hash first.")
     spec = unit_spec(job, unit)
@@ -138,7 +134,7 @@ def _check_training(storage: Storage, job: Job, unit: Unit, result: CompleteTrai
     except PayloadError as error:
         return Refusal("payload_malformed", "payload_cid", f"The payload does not decode: {error}")
     refusal = _check_ends(storage, spec, job, unit, result, payload)
-    return refusal or Accepted(len(payload))
+    return refusal or len(payload)
 
 
 def _check_ends(

@@ -64,6 +64,4 @@ def altered_state(
 
 def _unit(database: Database, unit_id: int) -> tuple[Job, Unit]:
     with database.transaction() as session:
-        found = units_repository.unit(session, unit_id)
-    assert found is not None  # units are not deleted
-    return found
+        return units_repository.unit(session, unit_id)

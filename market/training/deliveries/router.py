@@ -13,11 +13,11 @@ from market.platform.http.services import Services
 from market.platform.storage.client import Storage
 from market.providers import liveness
 from market.providers.errors import NotRegistered, WalletInUse
-from market.training.commitments.acknowledgements import Acknowledger
 from market.training.commitments.errors import CommitmentChanged, CommitmentRepeated, CommitmentTooEarly
+from market.training.commitments.service import Acknowledger
 from market.training.deliveries import service
 from market.training.leases import service as leases
-from market.training.leases.deps import REPORTS_LIVENESS, LeaseId
+from market.training.leases.api_liveness import REPORTS_LIVENESS, LeaseId
 from market.training.leases.errors import (
     LeaseLost,
     ReplayCommitted,

@@ -11,17 +11,16 @@ from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import LeaseEvent, LeaseStatus, UnitEvent, UnitStatus
 from market.domain.network import NetworkParameters
-from market.jobs import repository as jobs_repository
 from market.jobs.models import Job, Slot
 from market.platform.db.base import utc_now
 from market.platform.db.session import Database, enqueue_after_commit
 from market.platform.http.errors import InvalidSignature, StorageDown
 from market.platform.storage.client import Storage
 from market.platform.storage.errors import StorageError
-from market.training.commitments.acknowledgements import Acknowledger, acknowledge, view
 from market.training.commitments.errors import CommitmentChanged, CommitmentTooEarly
 from market.training.commitments.schemas import AcknowledgementView
-from market.training.deliveries.checks import Accepted, Completion, Refusal, check, requested_digest, require_kind
+from market.training.commitments.service import Acknowledger, acknowledge
+from market.training.deliveries.checks import Completion, Refusal, check, requested_digest, require_kind
 from market.training.leases import repository as leases_repository
 from market.training.leases.errors import ResultRefused, WrongStep
 from market.training.leases.models import Lease
@@ -39,10 +38,10 @@ from market.training.leases.schemas import (
 from market.training.leases.service import abandon, free_after_training, lock_held, mark_first_step, require_held
 from market.training.leases.transitions import transition_lease
 from market.training.leases.verification_hooks import hooks
-from market.training.replication import slot_state_pins, slot_state_uploads
-from market.training.replication.checkpoint_pins import record_pin
+from market.training.replication import slot_state_uploads
+from market.training.replication.pins import record_pin
 from market.training.units import repository as units_repository
-from market.training.units import slot_state_repository, slot_states
+from market.training.units import slot_states
 from market.training.units.models import Unit
 from market.training.units.transitions import transition_unit
 from market.training.uploads import service as uploads
@@ -96,11 +95,11 @@ def commit(
         mark_first_step(session, job.id, unit.committed_at)
         if commitment.declared is not None and slot_states.continues_on_delivery(job):
             unit.payload_cid, unit.slot_state_cid, unit.slot_state_digest = commitment.declared
-            slot_states.set_next_start_state(session, _slot_of(session, unit), unit)
+            slot_states.set_next_start_state(session, session.get_one(Slot, (unit.job_id, unit.slot)), unit)
             enqueue_after_commit(session, "jobs.dispatch", job.id)
     elif (unit.trace_root, unit.payload_hash) != (commitment.trace_root, commitment.payload_hash):
         raise CommitmentChanged(f"This unit's trace root was committed as {unit.trace_root}.", field="trace_root")
-    return view(acknowledge(session, acknowledger, unit, message, utc_now()))
+    return acknowledge(session, acknowledger, unit, message)
 
 
 def complete(database: Database, storage: Storage, lease_id: str, address: str, result: Completion) -> None:
@@ -125,7 +124,7 @@ def complete(database: Database, storage: Storage, lease_id: str, address: str, 
             detail = "An earlier unit of this slot is committed and not delivered."
             raise WrongStep(detail, remedy="Complete that one first.")
     checked = check(storage, lease, found, result)
-    if isinstance(checked, Accepted):
+    if not isinstance(checked, Refusal):
         _pin_files(storage, [cid for cid in _files_of(result) if cid is not None])
     with database.transaction() as session:
         locked = leases_repository.lock_lease(session, lease_id)
@@ -134,7 +133,7 @@ def complete(database: Database, storage: Storage, lease_id: str, address: str, 
         if _is_done(lease, address, result.token):
             return  # a concurrent call delivered the same result
         require_held(lease, address, result.token, utc_now())
-        if isinstance(checked, Accepted):
+        if not isinstance(checked, Refusal):
             _accept(session, job, unit, lease, result, checked)
         elif lease.kind != LeaseKind.REVEAL:  # a reveal may be repeated until its deadline
             abandon(session, job, unit, lease, LeaseEvent.FAIL, checked.reason, checked.detail)
@@ -161,7 +160,7 @@ def _is_done(lease: Lease | None, address: str, token: str) -> bool:
     )
 
 
-def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result: Completion, found: Accepted) -> None:
+def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result: Completion, size: int) -> None:
     now = utc_now()
     match result:
         case CompleteTraining():
@@ -172,7 +171,7 @@ def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result:
             unit.salt = result.salt
             unit.slot_state_cid, unit.slot_state_digest = result.slot_state_cid, result.slot_state_digest
             unit.leaves = list(result.leaves)
-            unit.uploaded_bytes = found.size
+            unit.uploaded_bytes = size
             unit.train_loss = result.train_loss
             unit.report = None if result.report is None else result.report.model_dump()
             unit.uploaded_at = now
@@ -185,15 +184,14 @@ def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result:
         case CompleteReveal():
             if (cid := lease.task["slot_state_cid"]) is not None:
                 assert unit is not None
-                slot_state_repository.make_public(session, job.id, cid, requested_digest(unit, lease.task))
+                units_repository.make_state_public(session, job.id, cid, requested_digest(unit, lease.task))
             hooks().state_revealed(session, lease, result.state_cid)
         case CompleteReplay():
             hooks().replay_revealed(
                 session, lease, result.end_leaf, result.salt, result.end_state_cid, result.inner_digest
             )
         case CompletePin():
-            record = record_pin if lease.unit_id is None else slot_state_pins.record
-            record(session, lease, result.proof, found.size)
+            record_pin(session, lease, result.proof, size)
             enqueue_after_commit(session, "jobs.dispatch", job.id)
         case CompletePublish():
             assert unit is not None
@@ -232,12 +230,7 @@ def _record_lateness(session: Session, job: Job, unit: Unit, declared: bool) -> 
     if unit.rounds_late > MAX_STALENESS:
         unit.included, unit.exclusion_reason, unit.to_restore = False, "too_late", True
     if not declared:
-        slot_states.set_next_start_state(session, _slot_of(session, unit), unit)
-
-
-def _slot_of(session: Session, unit: Unit) -> Slot:
-    [slot] = [slot for slot in jobs_repository.slots(session, unit.job_id) if slot.slot == unit.slot]
-    return slot
+        slot_states.set_next_start_state(session, session.get_one(Slot, (unit.job_id, unit.slot)), unit)
 
 
 def _replay_commitment(lease: Lease, result_hash: str) -> ReplayCommitment:

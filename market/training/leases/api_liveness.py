@@ -1,4 +1,4 @@
-"""Record API liveness in the database, in the background.
+"""Record API liveness in the database, in the background and before calls with a lease.
 
 Leases that expire during an API outage are extended and do not count against nodes. An overdue report precedes each
 lease check: the first call after an outage must not fail because of it.
@@ -6,11 +6,14 @@ lease check: the first call after an outage must not fail because of it.
 
 import threading
 import time
+from typing import Annotated
 
 import structlog
+from fastapi import Depends, Path
 from fastapi.concurrency import run_in_threadpool
 
 from market.platform.db.session import Database
+from market.platform.http.deps import ServicesDep
 from market.providers.outages.service import api_gap
 from market.training.leases.expiry import report_api
 
@@ -52,3 +55,15 @@ class ApiLivenessReporter:
                 with self._database.transaction() as session:
                     report_api(session, self._lease_seconds)
                 self._reported, self._failing = time.time(), False
+
+
+async def _report_liveness(services: ServicesDep) -> None:
+    """Record API liveness first, so that an outage extends leases before they are checked."""
+    if services.part(ApiLivenessReporter).is_due:
+        await services.part(ApiLivenessReporter).report_soon()
+
+
+REPORTS_LIVENESS = Depends(_report_liveness)
+"""Dependency of routes that check leases."""
+
+LeaseId = Annotated[str, Path(max_length=36, description="The lease's id, as POST /v1/leases/next gave it.")]

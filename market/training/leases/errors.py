@@ -35,16 +35,12 @@ class ReplayCommitted(Conflict):
 
 
 class ReplayNotCommitted(Conflict):
-    """A result was revealed without a commitment."""
-
     code = "replay-not-committed"
     title = "The replay has no commitment"
     default_remedy = "Commit keccak(end_leaf || verifier || salt) first, with inner_digest after end_leaf if requested."
 
 
 class ReplayMismatch(UnprocessableRequest):
-    """The revealed result differs from the committed one."""
-
     code = "replay-mismatch"
     title = "The result is not the committed one"
     default_remedy = "Send the end leaf, the salt and, if requested, the inner digest of the commitment."

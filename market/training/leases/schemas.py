@@ -149,7 +149,7 @@ class CompleteReplay(RequestModel):
 
 
 class CompletePin(RequestModel):
-    """``proof`` as :mod:`market.training.replication.checkpoint_pins` defines it."""
+    """``proof`` as :mod:`market.training.replication.pins` defines it."""
 
     token: Token
     proof: HashString

@@ -1,4 +1,4 @@
-"""Leases: create, pull, heartbeat, fail.
+"""Leases: create, pull, heartbeat, fail, and the end of those of a job that stops training.
 
 A lease is addressed to one node, which pulls it, keeps it by heartbeats and ends it. Every call after the pull carries
 the lease's token. A call with an expired lease is refused (``lease-lost``) even before the sweep ends the lease. A node
@@ -14,10 +14,20 @@ from uuid import uuid4
 
 from sqlalchemy.orm import Session
 
-from market.domain.lifecycle import NODE_SILENT, NODE_STOPPING, JobStatus, LeaseEvent, LeaseStatus, UnitEvent
+from market.domain.lifecycle import (
+    NODE_SILENT,
+    NODE_STOPPING,
+    JobEvent,
+    JobStatus,
+    LeaseEvent,
+    LeaseStatus,
+    UnitEvent,
+    UnitStatus,
+)
 from market.domain.verification.sampling import DIVERGED
 from market.jobs import repository as jobs_repository
 from market.jobs.models import Job
+from market.jobs.transitions import transition_job
 from market.platform.db.base import utc_now
 from market.platform.db.rows import from_row
 from market.platform.db.session import enqueue_after_commit
@@ -38,6 +48,7 @@ from market.training.units.transitions import transition_unit
 from zoo_protocol.hashing import to_hex
 
 UPLOAD_OVERDUE, START_LOST = "upload_overdue", "start_lost"
+CANCELLED_BY_PAYER = "cancelled_by_payer"
 
 _NODES_FAULT = (NODE_SILENT, UPLOAD_OVERDUE)  # for other reasons the market ended the lease
 
@@ -175,6 +186,36 @@ def _withdraw_declaration(session: Session, unit: Unit) -> None:
         for locked in leases_repository.lock_open_leases(session, unit.job_id, unit_id=later.id, kinds=kinds):
             abandon(session, *locked, LeaseEvent.EXPIRE, START_LOST)
     unit.payload_cid = unit.slot_state_cid = unit.slot_state_digest = None
+
+
+def stop_training(session: Session, job: Job, reason: str, *, keep_committed: bool = False) -> None:
+    """End the job's train and prefetch leases, lose undelivered units and free its nodes.
+
+    The caller has locked the job and moved it out of ``running``.
+
+    Args:
+        keep_committed: keep the leases of committed units, which are being uploaded. Their replicas are freed after
+            the upload or the loss, at the latest by :func:`market.training.leases.expiry.expire_uploads`.
+    """
+    kinds = LeaseKind.TRAIN, LeaseKind.FOLLOW
+    for locked in leases_repository.lock_open_leases(session, job.id, kinds=kinds):
+        if not (keep_committed and locked[1] is not None and locked[1].status == UnitStatus.COMMITTED):
+            abandon(session, *locked, LeaseEvent.EXPIRE, reason)
+    uploading = units_repository.committed_slots(session, job.id)
+    for slot in jobs_repository.slots(session, job.id):
+        if slot.slot not in uploading:
+            slot.provider = None
+    settle_if_decided(session, job, utc_now())
+
+
+def cancel_now(session: Session, job: Job, actor: str, reason: str = CANCELLED_BY_PAYER) -> None:
+    """Cancel a funded, matching or running job whose row the caller has locked."""
+    trains = job.status == JobStatus.RUNNING
+    transition_job(session, job, JobEvent.CANCEL, reason=reason, actor=actor)
+    if trains:
+        stop_training(session, job, reason)
+    else:
+        enqueue_after_commit(session, "settlement.settle")
 
 
 def remove_node_from_jobs(session: Session, provider: str, reason: str) -> None:

@@ -20,7 +20,7 @@ from market.training.leases.schemas import LeaseKind
 from market.training.leases.service import create_lease
 from market.training.replication import repository as replication_repository
 from market.training.units.models import Unit
-from market.training.units.slot_state_repository import make_public
+from market.training.units.repository import make_state_public
 from market.training.uploads import repository as uploads_repository
 from market.training.uploads.service import SLOT_STATE
 
@@ -62,6 +62,6 @@ def _has_failed(lease: Lease, grew: Mapping[int, datetime]) -> bool:
 
 def published(session: Session, lease: Lease, unit: Unit) -> None:
     """Record the checked upload of a unit's replica state."""
-    make_public(session, lease.job_id, lease.task["slot_state_cid"], unit.slot_state_digest)
+    make_state_public(session, lease.job_id, lease.task["slot_state_cid"], unit.slot_state_digest)
     seen = {key: lease.task[key] for key in ("round", "slot", "slot_state_cid")}
     emit(session, lease.job_id, "slot_state", seen | {"provider": lease.holder})

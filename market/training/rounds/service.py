@@ -19,28 +19,35 @@ from market.platform.db.base import utc_now
 from market.platform.db.session import Database, enqueue_after_commit
 from market.platform.events.service import MARKET
 from market.platform.storage.client import Storage
+from market.platform.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge
 from market.providers import service as providers
 from market.providers.outages import service as outages
 from market.settings import Settings
 from market.training.checkpoints import repository as checkpoints_repository
 from market.training.checkpoints.models import Checkpoint
-from market.training.leases.job_stop import cancel_now, stop_training
+from market.training.checkpoints.service import record_checkpoint, state_bytes, store_checkpoint, validation_loss
 from market.training.leases.schemas import LeaseKind
-from market.training.leases.service import create_lease
+from market.training.leases.service import cancel_now, create_lease, stop_training
 from market.training.matching import spares
-from market.training.replication import checkpoint_pins, slot_state_pins, slot_state_uploads
-from market.training.rounds.first_checkpoint import UnusableDataset, build_initial_checkpoint
+from market.training.replication import pins, slot_state_uploads
 from market.training.rounds.state import REPORT_OF_ANOTHER_JOB, RoundState, round_state
 from market.training.units import repository as units_repository
 from market.training.units import slot_states
 from market.training.units.facts import unit_spec
 from market.training.units.models import Unit
 from market.training.units.service import settle_if_decided
+from market.training.uploads import repository as uploads_repository
 from training_gym.compress.link_adaptation import choose_top_k
+from training_gym.data.dataset import DatasetManifest
 from training_gym.exchange import deadlines
 from training_gym.spec.config import TrainingSpec
+from training_gym.spec.errors import GymError
+from training_gym.spec.manifests import MAX_MANIFEST_BYTES
+from training_gym.units.checkpoint import initial_checkpoint, load_state
 
 _DATASET_UNUSABLE = "dataset_unusable"
+_WAITED_FOR_BYTES = 4 << 30
+"""Bytes of a split that a worker waits for from other IPFS nodes. A larger split must be local."""
 
 
 def dispatch(database: Database, settings: Settings, storage: Storage, job_id: str) -> None:
@@ -49,12 +56,7 @@ def dispatch(database: Database, settings: Settings, storage: Storage, job_id: s
         job = jobs_repository.job(session, job_id)
         starts = job is not None and job.status in (JobStatus.MATCHING, JobStatus.RUNNING)
         needs_checkpoint = starts and checkpoints_repository.checkpoint(session, job_id, 0) is None
-    usable = True
-    if needs_checkpoint:
-        try:
-            build_initial_checkpoint(database, storage, job_id)
-        except UnusableDataset:
-            usable = False
+    usable = not needs_checkpoint or build_initial_checkpoint(database, storage, job_id)
     with database.transaction() as session:
         job = jobs_repository.lock_job(session, job_id)
         if job is None:
@@ -67,8 +69,8 @@ def dispatch(database: Database, settings: Settings, storage: Storage, job_id: s
         if job.status == JobStatus.RUNNING:
             _advance_round(session, settings, job)
         if job.status in (JobStatus.RUNNING, JobStatus.VERIFYING):
-            checkpoint_pins.request_pins(session, settings, job)
-            slot_state_pins.request_pins(session, settings, job)
+            pins.request_checkpoint_pins(session, settings, job)
+            pins.request_state_pins(session, settings, job)
         if job.status == JobStatus.RUNNING:
             slot_state_uploads.request_uploads(session, settings, job)
         settle_if_decided(session, job, utc_now())
@@ -267,3 +269,49 @@ def _top_k(session: Session, job: Job, provider: str) -> int:
     if report is None:
         return choose_top_k(spec, None, None)
     return choose_top_k(spec, report.get("up_bytes_per_second"), work * report["compute_ms"] / 1000)
+
+
+def build_initial_checkpoint(database: Database, storage: Storage, job_id: str) -> bool:
+    """Pin the dataset, then build and record round 0's checkpoint, once.
+
+    Returns:
+        False if the dataset is missing or does not match its manifest.
+
+    Raises:
+        StorageUnavailable: storage failed; retry.
+    """
+    with database.advisory_lock(f"checkpoint:{job_id}") as alone:
+        if not alone:
+            return True
+        with database.transaction() as session:
+            job = jobs_repository.job(session, job_id)
+            if job is None or checkpoints_repository.checkpoint(session, job_id, 0) is not None:
+                return True
+        spec = TrainingSpec.from_dict(job.spec)
+        try:
+            _pin_inputs(database, storage, spec)
+            parameters = load_state(spec, _initial_model(storage, spec))
+            stored = store_checkpoint(
+                storage, spec, job_id=job_id, round_=0, parent=None, parameters=parameters, slot_states={}
+            )
+            stored = replace(stored, validation_loss=validation_loss(storage, spec, parameters))
+        except (GymError, BlobNotFound, BlobCorrupt, BlobTooLarge):
+            return False
+        with database.transaction() as session:
+            record_checkpoint(session, stored)
+    return True
+
+
+def _initial_model(storage: Storage, spec: TrainingSpec) -> bytes:
+    if spec.start_model is None:
+        return initial_checkpoint(spec)
+    return storage.get(spec.start_model, max_bytes=state_bytes(spec))
+
+
+def _pin_inputs(database: Database, storage: Storage, spec: TrainingSpec) -> None:
+    manifest = DatasetManifest.from_bytes(storage.get(spec.dataset, max_bytes=MAX_MANIFEST_BYTES))
+    with database.transaction() as session:  # an expiring upload of the same file must not unpin it
+        uploads_repository.detach_pins(session, [spec.dataset, manifest.train.cid, manifest.validation.cid])
+    storage.pin(spec.dataset)
+    for split in (manifest.train, manifest.validation):
+        storage.pin(split.cid, size=min(split.size, _WAITED_FOR_BYTES))

@@ -11,13 +11,15 @@ from training_gym.compress.link_adaptation import with_top_k
 from training_gym.spec.config import TrainingSpec
 from zoo_protocol.messages import UnitCommitment
 
+EMPTY_IF_LOST = ("trace_root", "payload_hash", "commitment_signature", "payload_cid", "slot_state_cid", "salt")
+"""Fields of :class:`UnitSummary` that are empty for a unit that was lost before its delivery, as is ``leaves``."""
+
 
 @dataclass(frozen=True, slots=True)
 class UnitSummary:
     """One unit with the terms of its job; ``spec`` has the unit's own ``top_k``.
 
-    ``leaves`` and ``salt`` are private until the unit is decided. Fields from ``trace_root`` to ``leaves`` are empty
-    for a unit that was lost before its delivery.
+    ``leaves`` and ``salt`` are private until the unit is decided.
     """
 
     id: int
@@ -72,14 +74,9 @@ def facts(job: Job, unit: Unit) -> UnitSummary:
         environment_class=job.environment_class or "",
         segments=job.segments,
         spec=_spec_document(job, unit),
-        trace_root=unit.trace_root or "",
-        payload_hash=unit.payload_hash or "",
-        commitment_signature=unit.commitment_signature or "",
-        payload_cid=unit.payload_cid or "",
-        slot_state_cid=unit.slot_state_cid or "",
-        salt=unit.salt or "",
         leaves=unit.leaves or [],
         tolerated_segments=unit.tolerated_segments or [],
         min_sampling_bps=job.sampling_bps,
         gross_wei=unit_price(job.clearing_price_wei or 0, job.unit_weight_us),
+        **{name: getattr(unit, name) or "" for name in EMPTY_IF_LOST},
     )

@@ -1,13 +1,32 @@
-"""Table of units."""
+"""Table of units, with a trigger (``_TRIGGER``)."""
 
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, Integer, String, text
+from sqlalchemy import DDL, BigInteger, CheckConstraint, ForeignKey, Index, Integer, String, event, text
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
 from market.platform.db.base import Address, Base, Cid, CreatedAt, Hash32, UtcDateTime
+
+# It is created after the table.
+_TRIGGER = (
+    """
+    CREATE FUNCTION units_keep_batch() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        IF EXISTS (SELECT FROM settlement_batches WHERE id = OLD.settlement_id AND void_reason IS NULL) THEN
+            RAISE EXCEPTION 'unit % is in settlement batch %, which stands', OLD.id, OLD.settlement_id
+                USING ERRCODE = 'restrict_violation';
+        END IF;
+        RETURN NEW;
+    END $$
+    """,
+    """
+    CREATE TRIGGER units_keep_batch BEFORE UPDATE OF settlement_id ON units FOR EACH ROW
+    WHEN (OLD.settlement_id IS NOT NULL AND NEW.settlement_id IS DISTINCT FROM OLD.settlement_id)
+    EXECUTE FUNCTION units_keep_batch()
+    """,
+)
 
 
 class Unit(Base, CreatedAt):
@@ -90,6 +109,10 @@ class Unit(Base, CreatedAt):
     decided_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     settled_at: Mapped[datetime | None] = mapped_column(UtcDateTime)  # its batch is final on chain; counts as history
     dispute_id: Mapped[str | None] = mapped_column(Hash32)  # the market's dispute of the unit, in the contract
-    # The batch that pays it. A trigger (market.training.units.ddl) keeps a unit in its batch while that is valid.
+    # The batch that pays it. A trigger keeps a unit in its batch while that is valid.
     settlement_id: Mapped[int | None] = mapped_column(ForeignKey("settlement_batches.id"), index=True)
     settlement_reason: Mapped[str | None] = mapped_column(String(64))  # reason why its earlier batch is void
+
+
+for _statement in _TRIGGER:
+    event.listen(Unit.__table__, "after_create", DDL(_statement.replace("%", "%%")))  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""Unit queries."""
+"""Queries over units, and over the replica states that they start from."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -10,12 +10,12 @@ from sqlalchemy.orm import Session
 from market.domain.lifecycle import UNIT_DECIDED, UnitStatus
 from market.domain.network import HOUR_US
 from market.jobs.models import Job, Slot
-from market.jobs.repository import lock_job
 from market.platform.db.locks import locked
 from market.training.units.models import Unit
 
 OPEN_UNIT = (UnitStatus.LEASED, UnitStatus.COMMITTED)
 DELIVERED_UNIT = (UnitStatus.UPLOADED, UnitStatus.CHECKING, UnitStatus.DISPUTED, UnitStatus.VERIFIED)
+_RESTORABLE = Unit.to_restore & Unit.status.not_in((UnitStatus.REJECTED, UnitStatus.DISPUTED))
 
 
 def nodes_of_job(session: Session, job_id: str) -> list[str]:
@@ -25,17 +25,17 @@ def nodes_of_job(session: Session, job_id: str) -> list[str]:
     return list(dict.fromkeys(address for address in (*held, *worked) if address is not None))
 
 
-def unit(session: Session, unit_id: int) -> tuple[Job, Unit] | None:
+def unit(session: Session, unit_id: int) -> tuple[Job, Unit]:
+    """Return a unit with its job; units are not deleted."""
     query = select(Job, Unit).join(Unit, Unit.job_id == Job.id).where(Unit.id == unit_id)
-    found = session.execute(query).one_or_none()
-    return None if found is None else found._tuple()
+    return session.execute(query).one()._tuple()
 
 
-def lock_unit(session: Session, unit_id: int) -> tuple[Job, Unit] | None:
-    job_id = session.scalar(select(Unit.job_id).where(Unit.id == unit_id))
-    job_row = None if job_id is None else lock_job(session, job_id)
-    unit_row = session.scalar(locked(select(Unit).where(Unit.id == unit_id)))
-    return None if job_row is None or unit_row is None else (job_row, unit_row)
+def lock_unit(session: Session, unit_id: int) -> tuple[Job, Unit]:
+    """Lock and return a unit, after its job."""
+    of_unit = select(Unit.job_id).where(Unit.id == unit_id).scalar_subquery()
+    job = session.scalars(locked(select(Job).where(Job.id == of_unit))).one()
+    return job, session.scalars(locked(select(Unit).where(Unit.id == unit_id))).one()
 
 
 def units_of_job(session: Session, job_id: str) -> list[Unit]:
@@ -168,13 +168,36 @@ def nodes_with_dataset(session: Session, dataset: str, providers: Collection[str
     return set(session.scalars(query.where(Unit.provider.in_(providers), Unit.status.in_(DELIVERED_UNIT), of_dataset)))
 
 
-def unverified_units(session: Session, provider: str) -> list[int]:
-    unverified = (UnitStatus.UPLOADED, UnitStatus.CHECKING)
-    query = select(Unit.id).where(Unit.provider == provider, Unit.status.in_(unverified)).order_by(Unit.id)
-    return list(session.scalars(query))
-
-
 def unpaid_units(session: Session, provider: str) -> list[int]:
     """Return the node's verified units in no settlement batch, oldest first."""
     unpaid = (Unit.status == UnitStatus.VERIFIED, Unit.settlement_id.is_(None))
     return list(session.scalars(select(Unit.id).where(Unit.provider == provider, *unpaid).order_by(Unit.id)))
+
+
+def is_state_public(session: Session, job_id: str, cid: str, digest: str) -> bool:
+    """Return True if storage has the state; its digest must match, as CIDs can be foreign."""
+    of_pair = Unit.job_id == job_id, Unit.slot_state_cid == cid, Unit.slot_state_digest == digest
+    return session.scalar(select(Unit.id).where(*of_pair, Unit.slot_state_public).limit(1)) is not None
+
+
+def make_state_public(session: Session, job_id: str, cid: str, digest: str | None) -> None:
+    """Record that storage has the file with this CID, and that it holds the declared state."""
+    of_pair = Unit.job_id == job_id, Unit.slot_state_cid == cid, Unit.slot_state_digest == digest
+    session.execute(update(Unit).where(*of_pair).values(slot_state_public=True))
+
+
+def payload_to_restore(session: Session, job_id: str, slot: int) -> str | None:
+    """Return the CID of the slot's oldest payload to restore, of undisputed units."""
+    query = select(Unit.payload_cid).where(Unit.job_id == job_id, Unit.slot == slot, _RESTORABLE)
+    return session.scalar(query.order_by(Unit.id).limit(1))
+
+
+def slots_to_restore(session: Session, job_id: str) -> set[int]:
+    """Return the slots whose next unit starts with a restored payload."""
+    return set(session.scalars(select(Unit.slot).where(Unit.job_id == job_id, _RESTORABLE)))
+
+
+def record_restored(session: Session, job_id: str, slot: int, payload_cid: str) -> None:
+    """Record that the replica continues from a unit that started with this payload restored."""
+    of_slot = Unit.job_id == job_id, Unit.slot == slot, Unit.payload_cid == payload_cid
+    session.execute(update(Unit).where(*of_slot).values(to_restore=False))

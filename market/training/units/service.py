@@ -7,6 +7,7 @@ unit of a job that has stopped training is decided, the job goes to settlement.
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import JobEvent, JobStatus, UnitEvent, UnitStatus
@@ -16,7 +17,7 @@ from market.jobs.models import Job
 from market.jobs.transitions import transition_job
 from market.platform.db.base import utc_now
 from market.platform.db.session import enqueue_after_commit
-from market.training.checkpoints.pin_rules import PIN_GRACE, missing_pins
+from market.training.checkpoints.service import PIN_GRACE, lacks_pins
 from market.training.units import repository
 from market.training.units.facts import UnitSummary, facts
 from market.training.units.models import Unit
@@ -27,10 +28,7 @@ _TRAINING_OVER = (JobStatus.VERIFYING, JobStatus.CANCELLED, JobStatus.EXPIRED, J
 
 
 def unit_facts(session: Session, unit_id: int) -> UnitSummary:
-    found = repository.unit(session, unit_id)
-    if found is None:
-        raise LookupError(f"Unit {unit_id} does not exist.")
-    return facts(*found)
+    return facts(*repository.unit(session, unit_id))
 
 
 def job_units(session: Session, job_id: str) -> list[UnitSummary]:
@@ -55,7 +53,9 @@ def units_at(session: Session, job_id: str, round_: int, slot: int) -> list[Unit
 
 
 def unverified_units_of(session: Session, provider: str) -> list[int]:
-    return repository.unverified_units(session, provider)
+    unverified = (UnitStatus.UPLOADED, UnitStatus.CHECKING)
+    query = select(Unit.id).where(Unit.provider == provider, Unit.status.in_(unverified)).order_by(Unit.id)
+    return list(session.scalars(query))
 
 
 def decided_before(session: Session, unit_ids: Collection[int], then: datetime) -> set[int]:
@@ -65,7 +65,7 @@ def decided_before(session: Session, unit_ids: Collection[int], then: datetime) 
 
 def mark_checking(session: Session, unit_id: int, sampling_bps: int) -> None:
     """Start checking a unit sampled at ``sampling_bps``. No-op if checked or decided."""
-    _, unit = _lock(session, unit_id)
+    _, unit = repository.lock_unit(session, unit_id)
     if unit.status == UnitStatus.UPLOADED:
         unit.sampling_bps = sampling_bps
         transition_unit(session, unit, UnitEvent.DRAW, at=utc_now())
@@ -73,7 +73,7 @@ def mark_checking(session: Session, unit_id: int, sampling_bps: int) -> None:
 
 def pass_unit(session: Session, unit_id: int, tolerated: Sequence[int] = ()) -> None:
     """Verify a unit; only a cross-class check passed ``tolerated``. No-op if decided."""
-    job, unit = _lock(session, unit_id)
+    job, unit = repository.lock_unit(session, unit_id)
     if unit.status == UnitStatus.CHECKING:
         unit.tolerated_segments = sorted(tolerated)
         transition_unit(session, unit, UnitEvent.PASS, at=utc_now())
@@ -82,7 +82,7 @@ def pass_unit(session: Session, unit_id: int, tolerated: Sequence[int] = ()) -> 
 
 def reject_unit(session: Session, unit_id: int, reason: str) -> None:
     """Reject a unit for ``reason`` (stable code); it is not paid. No-op if it is decided."""
-    job, unit = _lock(session, unit_id)
+    job, unit = repository.lock_unit(session, unit_id)
     if unit.status in (UnitStatus.UPLOADED, UnitStatus.CHECKING, UnitStatus.DISPUTED):
         transition_unit(session, unit, UnitEvent.REJECT, at=utc_now(), reason=reason)
         if job.status == JobStatus.RUNNING and unit.round >= job.current_round:
@@ -92,14 +92,14 @@ def reject_unit(session: Session, unit_id: int, reason: str) -> None:
 
 def dispute_unit(session: Session, unit_id: int, dispute_id: str) -> None:
     """Mark a unit as disputed on chain. Its payload is excluded if other payloads are delivered."""
-    _, unit = _lock(session, unit_id)
+    _, unit = repository.lock_unit(session, unit_id)
     unit.dispute_id = dispute_id
     transition_unit(session, unit, UnitEvent.DISPUTE, at=utc_now())
 
 
 def return_to_checking(session: Session, unit_id: int) -> None:
     """Return a unit to checking after a dispute was rejected."""
-    _, unit = _lock(session, unit_id)
+    _, unit = repository.lock_unit(session, unit_id)
     transition_unit(session, unit, UnitEvent.ACQUIT, at=utc_now())
 
 
@@ -110,7 +110,7 @@ def reopen_unpaid_units(session: Session, provider: str) -> set[int]:
     """
     windows = set()
     for unit_id in repository.unpaid_units(session, provider):
-        job, unit = _lock(session, unit_id)
+        job, unit = repository.lock_unit(session, unit_id)
         is_unpaid = unit.status == UnitStatus.VERIFIED and unit.settlement_id is None
         if is_unpaid and unit.window_id is not None and job.status != JobStatus.SETTLING:
             unit.sampling_bps = BPS
@@ -119,20 +119,13 @@ def reopen_unpaid_units(session: Session, provider: str) -> set[int]:
     return windows
 
 
-def _lock(session: Session, unit_id: int) -> tuple[Job, Unit]:
-    locked = repository.lock_unit(session, unit_id)
-    if locked is None:
-        raise LookupError(f"Unit {unit_id} does not exist.")
-    return locked
-
-
 def settle_if_decided(session: Session, job: Job, now: datetime) -> None:
     """Settle a job that does not train any more once all units are decided. The job is locked."""
     if job.status not in _TRAINING_OVER or repository.has_undecided_units(session, job.id):
         return
     if job.status == JobStatus.VERIFYING:
         waited = job.trained_at is not None and now >= job.trained_at + PIN_GRACE
-        if missing_pins(session, job) and not waited:
+        if lacks_pins(session, job) and not waited:
             return
         transition_job(session, job, JobEvent.UNITS_DECIDED, reason="completed")
     enqueue_after_commit(session, "settlement.settle")

@@ -15,7 +15,7 @@ from market.domain.lifecycle import UnitStatus
 from market.jobs import repository as jobs_repository
 from market.jobs.models import Job, Slot
 from market.platform.events.service import emit
-from market.training.units import repository, slot_state_repository
+from market.training.units import repository
 from market.training.units.facts import UnitSummary
 from market.training.units.models import Unit
 from training_gym.spec.config import TrainingSpec
@@ -45,7 +45,7 @@ def start_of(session: Session, job: Job, round_: int, slot: Slot, provider: str)
     elif before.provider != provider and not before.slot_state_public:
         reason = "held_by_another_node"
     else:
-        restored = slot_state_repository.payload_to_restore(session, job.id, slot.slot)
+        restored = repository.payload_to_restore(session, job.id, slot.slot)
         return Start(before.slot_state_cid, before.slot_state_digest, restored)
     _emit_state_reset(session, job.id, round_, slot.slot, before, reason)
     return Start()
@@ -60,7 +60,7 @@ def set_next_start_state(session: Session, slot: Slot, unit: Unit) -> None:
     """Let the slot's next unit start from the end state of ``unit``."""
     slot.state_unit_id = unit.id
     if unit.start_restored_payload_cid is not None:
-        slot_state_repository.record_restored(session, unit.job_id, unit.slot, unit.start_restored_payload_cid)
+        repository.record_restored(session, unit.job_id, unit.slot, unit.start_restored_payload_cid)
 
 
 def can_be_restored(unit: Unit) -> bool:
@@ -73,7 +73,7 @@ def can_be_restored(unit: Unit) -> bool:
 
 def reset_state(session: Session, unit: Unit) -> None:
     """Start the slot afresh after the unit's node has lost the start state."""
-    [slot] = [slot for slot in jobs_repository.slots(session, unit.job_id) if slot.slot == unit.slot]
+    slot = session.get_one(Slot, (unit.job_id, unit.slot))
     if slot.state_unit_id is None or unit.start_slot_state_cid is None:
         return
     [before] = repository.units_by_id(session, [slot.state_unit_id]).values()
@@ -93,7 +93,7 @@ def starts_privately(session: Session, unit_id: int) -> bool:
     if unit.start_slot_state_cid is None or unit.start_slot_state_digest is None:
         return False
     declared = unit.start_slot_state_cid, unit.start_slot_state_digest
-    return not slot_state_repository.is_public(session, unit.job_id, *declared)
+    return not repository.is_state_public(session, unit.job_id, *declared)
 
 
 def reveal_bytes(session: Session, unit: UnitSummary, segments: Sequence[int]) -> int:
@@ -108,7 +108,7 @@ def next_start_cids(session: Session, job_id: str) -> dict[int, str]:
 
     A slot whose state gets a payload restored is missing: no file holds that state.
     """
-    changed = slot_state_repository.slots_to_restore(session, job_id)
+    changed = repository.slots_to_restore(session, job_id)
     slots = jobs_repository.slots(session, job_id)
     plain = {slot.slot: slot.state_unit_id for slot in slots if slot.slot not in changed}
     units = repository.units_by_id(session, [unit_id for unit_id in plain.values() if unit_id is not None])

@@ -4,8 +4,6 @@ from market.platform.http.problem import Conflict, UnprocessableRequest
 
 
 class FileNotAsked(Conflict):
-    """The lease requests another file, or none."""
-
     code = "file-not-asked"
     title = "The lease does not request this file"
     default_remedy = (

@@ -1,9 +1,9 @@
-"""Routes for large files of units in pieces: read the state, put a piece, join the pieces."""
+"""Routes for uploads by nodes and users: whole files, and large files of units in pieces."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from tempfile import SpooledTemporaryFile
-from typing import Annotated, BinaryIO, cast
+from typing import Annotated, Any, BinaryIO, cast
 
 from fastapi import APIRouter, Header, Path, Query, Request
 from fastapi.concurrency import run_in_threadpool
@@ -15,21 +15,32 @@ from market.platform.http.errors import BodyTooLarge, InvalidRequest, StorageDow
 from market.platform.http.refusals import refusals
 from market.platform.http.services import Services
 from market.platform.http.types import CidString
-from market.platform.storage.client import Storage
+from market.platform.storage import quota
+from market.platform.storage.client import Storage, StoredBlob
 from market.platform.storage.errors import StorageError
-from market.training.leases.deps import REPORTS_LIVENESS, LeaseId
+from market.providers.benchmarks import service as benchmarks
+from market.training.leases.api_liveness import REPORTS_LIVENESS, LeaseId
 from market.training.leases.errors import LeaseLost
 from market.training.leases.schemas import Token
 from market.training.uploads import service
-from market.training.uploads.blobs_router import BINARY_BODY, receive_body
 from market.training.uploads.errors import FileNotAsked, PieceRefused, UploadIncomplete, WrongFile
 from zoo_protocol.content.cid import InvalidCid
 from zoo_protocol.content.unixfs import PIECE_BYTES
 
+blobs_router = APIRouter(prefix="/v1", tags=["storage"])
 router = APIRouter(prefix="/v1/leases/{lease_id}/files/{cid}", tags=["leases"], dependencies=[REPORTS_LIVENESS])
 
+UPLOAD_PATH = "/v1/blobs"
 PIECE_PATH = "/v1/leases/[^/]+/files/[^/]+/pieces/[^/]+"
 """Matches the paths of pieces, whose bodies are too large for memory."""
+
+_IN_MEMORY = 1024 * 1024
+BINARY_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
 
 FileCid = Annotated[CidString, Path(description="The whole file's CID.")]
 
@@ -152,6 +163,71 @@ def join_pieces(
 def joined_view(services: Services, asked: service.FindExpected, address: str, cid: str) -> JoinedView:
     """Join the pieces into one file. Raises like :func:`service.join`; StorageDown."""
     with _storage_errors():
-        quota = services.settings.blob_bytes_per_day
-        size = service.join(services.database, services.part(Storage), asked, address, cid, quota)
+        day_quota = services.settings.blob_bytes_per_day
+        size = service.join(services.database, services.part(Storage), asked, address, cid, day_quota)
     return JoinedView(cid=cid, size=size)
+
+
+class BlobView(BaseModel):
+    """Stored and pinned content."""
+
+    cid: Annotated[str, Field(description="CIDv1, as `ipfs add --cid-version=1 --raw-leaves` computes it.")]
+    size: Annotated[int, Field(description="Bytes.")]
+
+
+@blobs_router.post(
+    "/blobs",
+    status_code=201,
+    responses=refusals(StorageQuotaExceeded, BodyTooLarge, StorageDown),
+    openapi_extra=BINARY_BODY,
+)
+async def upload_blob(request: Request, account: CurrentAccount, services: ServicesDep) -> BlobView:
+    """Store the request's body. Equal bytes get an equal CID."""
+    most, upload = await run_in_threadpool(_reserve, services, account.address, request.headers.get("content-length"))
+    try:
+        with SpooledTemporaryFile(max_size=_IN_MEMORY) as file:
+            size = await receive_body(request, file, most, "Split the content over several blobs.")
+            blob = await run_in_threadpool(services.part(Storage).put, cast(BinaryIO, file), max_bytes=size)
+    except BaseException:
+        await run_in_threadpool(_refund, services, upload)
+        raise
+    await run_in_threadpool(_record, services, upload, blob)
+    return BlobView(cid=blob.cid, size=blob.size)
+
+
+def _reserve(services: Services, account: str, announced: str | None) -> tuple[int, int]:
+    """Charge the upload before its body arrives, and return its maximum bytes and its id.
+
+    A pending benchmark answer raises the limits. A body of unknown size is charged as the largest one until it is here.
+    """
+    settings = services.settings
+    with services.database.transaction() as session:
+        asked = benchmarks.answer_bytes(session, account)
+        most = max(settings.max_blob_bytes, asked)
+        size = most if announced is None else min(int(announced), most)
+        return most, quota.charge(session, account, size, settings.blob_bytes_per_day + asked)
+
+
+def _refund(services: Services, upload: int) -> None:
+    with services.database.transaction() as session:
+        quota.refund(session, upload)
+
+
+def _record(services: Services, upload: int, stored: StoredBlob) -> None:
+    with services.database.transaction() as session:
+        quota.record_stored(session, upload, stored.cid, stored.size)
+
+
+async def receive_body(request: Request, file: SpooledTemporaryFile[bytes], limit: int, remedy: str) -> int:
+    """Write the body into ``file``, rewind it and return its bytes. Raises BodyTooLarge."""
+    too_large = BodyTooLarge(f"The body exceeds {limit} bytes.", field="body", remedy=remedy)
+    if int(request.headers.get("content-length", "0")) > limit:
+        raise too_large
+    size = 0
+    async for piece in request.stream():
+        size += len(piece)
+        if size > limit:
+            raise too_large
+        await run_in_threadpool(file.write, piece)
+    file.seek(0)
+    return size

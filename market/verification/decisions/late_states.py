@@ -22,7 +22,7 @@ from market.verification.penalties import repository as penalties_repository
 from market.verification.penalties.models import LatePenalty
 from market.verification.penalties.service import record_penalty
 from market.verification.samples import repository as samples_repository
-from market.verification.samples.models import LateState
+from market.verification.samples.models import LateState, Sample
 from zoo_protocol.content.cid import digest_of
 from zoo_protocol.hashing import canonical_json, to_hex
 
@@ -101,8 +101,7 @@ def _evidence(session: Session, provider: str, found: list[LateState]) -> dict[s
 
 def _as_evidence(session: Session, late: LateState) -> dict[str, object]:
     unit = units.unit_facts(session, late.unit_id)
-    sample = samples_repository.lock_sample(session, late.sample_id)
-    assert sample is not None  # samples are not deleted
+    sample = samples_repository.lock(session, Sample, late.sample_id)
     return {
         "job_id": unit.job_id,
         "round": unit.round,

@@ -26,10 +26,6 @@ def samples_with_states(session: Session, before: datetime, after: int) -> Seque
     return session.scalars(query.where(Sample.id > after).order_by(Sample.id).limit(PAGE)).all()
 
 
-def drop_states(session: Session, sample_ids: Collection[int]) -> None:
-    session.execute(update(Sample).where(Sample.id.in_(sample_ids)).values(state_cid=None))
-
-
 def unrecorded_late_states(session: Session) -> list[LateState]:
     """Return the late states without an outcome, by sample."""
     query = select(LateState).where(LateState.booked.is_(None)).order_by(LateState.sample_id)
@@ -56,10 +52,6 @@ def canaries_with_states(session: Session, before: datetime, after: int) -> Sequ
     return session.scalars(query.where(Canary.id > after).order_by(Canary.id).limit(PAGE)).all()
 
 
-def drop_canary_states(session: Session, canary_ids: Collection[int]) -> None:
-    session.execute(update(Canary).where(Canary.id.in_(canary_ids)).values(state_cid=None))
-
-
 def comparisons_with_states(session: Session, before: datetime, after: int) -> Sequence[Comparison]:
     """Return a page of decided comparisons from before then with a stored state."""
     is_over = Comparison.status.in_((ComparisonStatus.PASSED, ComparisonStatus.FAILED))
@@ -68,9 +60,9 @@ def comparisons_with_states(session: Session, before: datetime, after: int) -> S
     return session.scalars(query.where(Comparison.id > after).order_by(Comparison.id).limit(PAGE)).all()
 
 
-def drop_comparison_states(session: Session, comparison_ids: Collection[int]) -> None:
-    none = {"computed_cid": None, "claimed_cid": None}
-    session.execute(update(Comparison).where(Comparison.id.in_(comparison_ids)).values(none))
+def drop_states(session: Session, kind: type[Sample | Canary | Comparison], ids: Collection[int]) -> None:
+    columns = ("computed_cid", "claimed_cid") if kind is Comparison else ("state_cid",)
+    session.execute(update(kind).where(kind.id.in_(ids)).values(dict.fromkeys(columns)))
 
 
 def replays_to_slash(session: Session) -> Sequence[int]:

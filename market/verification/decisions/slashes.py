@@ -17,7 +17,7 @@ from market.verification.penalties.models import Slash
 from market.verification.penalties.service import record_penalty
 from market.verification.replays import canaries
 from market.verification.samples import repository as samples_repository
-from market.verification.samples.models import Canary, Comparison, Sample
+from market.verification.samples.models import Canary, Comparison, Replay, Sample
 from market.verification.windows import repository as windows_repository
 from zoo_protocol.content.cid import digest_of
 from zoo_protocol.hashing import canonical_json, to_hex
@@ -39,9 +39,7 @@ def slash_verifiers(database: Database, storage: Storage) -> None:
         due = repository.replays_to_slash(session)
     for replay_id in due:
         with database.transaction() as session:
-            subject = samples_repository.lock_subject(session, replay_id)
-            replay = samples_repository.lock_replay(session, replay_id)
-            assert replay is not None  # replays are not deleted
+            subject, replay = samples_repository.lock_subject(session, replay_id)
             unit = units.unit_facts(session, subject.unit_id)
             document = _evidence_of_replays(session, unit, subject)
             document |= {"offence": WRONG_REPLAY, "verifier": replay.verifier}
@@ -62,8 +60,7 @@ def _evidence_of_replays(
 
 def _slash_verifier(session: Session, unit: UnitSummary, replay_id: int, evidence_cid: str) -> None:
     """Slash the replay's verifier unless slashed for this unit or jailed for another one."""
-    replay = samples_repository.lock_replay(session, replay_id)
-    assert replay is not None  # replays are not deleted
+    replay = samples_repository.lock(session, Replay, replay_id)
     if replay.id not in repository.replays_to_slash(session):
         return
     verifier = providers.require(session, replay.verifier, lock=True)
@@ -96,7 +93,6 @@ def operators_slash(
 def evidence(session: Session, unit: UnitSummary, sample: Sample, route: Route) -> dict[str, object]:
     """Return all data for an independent replay and verdict. Equal samples give equal bytes."""
     window = windows_repository.window(session, unit.window_id or 0)
-    assert window is not None  # samples depend on a window's seed
     return {
         "kind": "zoo-evidence/5",
         "offence": sample.reason,
@@ -113,5 +109,5 @@ def evidence(session: Session, unit: UnitSummary, sample: Sample, route: Route) 
         "reveal_deadline_at": None if sample.reveal_deadline_at is None else sample.reveal_deadline_at.isoformat(),
         "reveal_until_at": None if sample.reveal_until_at is None else sample.reveal_until_at.isoformat(),
         "refusal": sample.refusal,
-        "replays": [replay.as_evidence() for replay in samples_repository.lock_replays(session, sample.id)],
+        "replays": [replay.as_evidence() for replay in samples_repository.lock_replays(session, sample)],
     }

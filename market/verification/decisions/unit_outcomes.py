@@ -74,7 +74,7 @@ def decide_units(database: Database, storage: Storage, adjudicator: Adjudicator)
         for unit in units:
             states = {SampleStatus(sample.status) for sample in samples.get(unit.id, [])}
             if unit.status == UnitStatus.DISPUTED:
-                _apply_dispute_outcome(database, storage, unit.id)
+                _apply_dispute_outcome(database, storage, unit)
             elif unit.status != UnitStatus.CHECKING:
                 continue
             elif SampleStatus.FAILED in states:
@@ -91,7 +91,7 @@ def _close_if_decided(database: Database, window_id: int) -> None:
     with database.transaction() as session:
         window = windows_repository.lock_window(session, window_id)
         undecided = any(unit.status not in UNIT_DECIDED for unit in commitments.window_units(session, window_id))
-        if window is not None and window.status == WindowStatus.LATCHED and not undecided:
+        if window.status == WindowStatus.LATCHED and not undecided:
             transition_window(session, window, WindowEvent.DECIDE)
 
 
@@ -106,7 +106,6 @@ def _handle_refuted_unit(
         provider = providers.require(session, unit.provider)
         is_slashed, is_disputed = _is_jailed_for_fraud(session, unit.provider), provider.disputed_at is not None
         window = windows_repository.window(session, unit.window_id or 0)
-    assert window is not None  # samples depend on a window's seed
     try:
         route = adjudicator.route(database, unit, window, failed.reason or "")
     except ChainError as error:  # only this unit waits
@@ -134,21 +133,18 @@ def _dispute(database: Database, storage: Storage, adjudicator: Adjudicator, uni
         leases.remove_node_from_jobs(session, unit.provider, IN_DISPUTE)
 
 
-def _apply_dispute_outcome(database: Database, storage: Storage, unit_id: int) -> None:
+def _apply_dispute_outcome(database: Database, storage: Storage, unit: UnitSummary) -> None:
     """Apply the final outcome of the market's dispute of the unit, once."""
     with database.transaction() as session:
-        ending = challenger.final_outcome(session, unit_id)
+        ending = challenger.final_outcome(session, unit.id)
     if ending is None:
         return
     if ending.status is ChallengeStatus.MISSED:
-        with database.transaction() as session:
-            unit = units_service.unit_facts(session, unit_id)
         _slash_by_operator(database, storage, unit, Route(DecidedBy.OPERATOR, Reason(ending.reason or "")))
         return
     with database.transaction() as session:
-        unit = units_service.unit_facts(session, unit_id)
         providers.require(session, unit.provider, lock=True)
-        if unit.status != UnitStatus.DISPUTED:
+        if units_service.unit_facts(session, unit.id).status != UnitStatus.DISPUTED:
             return
         providers.record_disputed(session, unit.provider, None)
         if ending.status is ChallengeStatus.WON:
@@ -229,7 +225,7 @@ def _jail_and_reject(session: Session, unit: UnitSummary, reason: str, slash: Sl
     # Units that passed undrawn before this one was refuted are sampled in full before they are paid.
     for window_id in units_service.reopen_unpaid_units(session, unit.provider):
         window = windows_repository.lock_window(session, window_id)
-        if window is not None and window.status == WindowStatus.DECIDED:
+        if window.status == WindowStatus.DECIDED:
             transition_window(session, window, WindowEvent.REOPEN)
 
 

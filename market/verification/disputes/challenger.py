@@ -16,8 +16,7 @@ from sqlalchemy.orm import Session
 
 from market.chain.contracts.bindings import Disputes, JobOrder, UnitCommitment, ZenToken
 from market.chain.contracts.codec import Call, to_json
-from market.chain.requests import request_call
-from market.chain.service import intents_about, queue_intent
+from market.chain.service import intents_about, queue_intent, request_call
 from market.chain.views import ChainViews
 from market.domain.lifecycle import (
     CHALLENGE,
@@ -123,7 +122,7 @@ def final_outcome(session: Session, unit_id: int) -> Ending | None:
 
 
 def was_disputed(session: Session, unit_id: int) -> bool:
-    return repository.challenge(session, unit_id) is not None
+    return session.get(Challenge, unit_id) is not None
 
 
 def advance(database: Database, chain: ChainViews, terms: DisputeTerms, ours: Collection[str]) -> None:

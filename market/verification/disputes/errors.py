@@ -4,8 +4,6 @@ from market.platform.http.problem import Conflict, MarketError, MissingResource
 
 
 class DisputeNotFound(MissingResource):
-    """No final block contains the dispute."""
-
     code = "dispute-not-found"
     title = "There is no such dispute"
     default_remedy = "Check the id. A new dispute is found once its block is final."
@@ -20,8 +18,6 @@ class CommitteeNotJudging(Conflict):
 
 
 class NotInCommittee(MarketError):
-    """The signer is not a member of the committee."""
-
     status = 403
     code = "not-in-committee"
     title = "The verdict is not signed by a member of the committee"
@@ -32,8 +28,6 @@ class NotInCommittee(MarketError):
 
 
 class VerdictDiffers(Conflict):
-    """The referee has signed otherwise before."""
-
     code = "verdict-differs"
     title = "The referee has signed another verdict"
     default_remedy = "A referee's first verdict in a committee is final. Signing both outcomes costs its stake."
@@ -48,8 +42,6 @@ class StepNotNamed(Conflict):
 
 
 class NotDisputedProvider(MarketError):
-    """Only the unit's provider may set the state."""
-
     status = 403
     code = "not-disputed-provider"
     title = "The disputed unit belongs to another provider"

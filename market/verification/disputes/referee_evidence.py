@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from market.chain.contracts.bindings import Disputes
 from market.chain.contracts.codec import Call
-from market.chain.requests import request_call
+from market.chain.service import request_call
 from market.verification.disputes.models import Verdict
 from zoo_protocol.messages import REPLAYED
 

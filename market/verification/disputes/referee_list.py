@@ -11,8 +11,7 @@ import structlog
 from sqlalchemy.orm import Session
 
 from market.chain.contracts.bindings import Disputes, ProviderStaking
-from market.chain.requests import request_call
-from market.chain.service import final_events_named
+from market.chain.service import final_events_named, request_call
 from market.chain.views import ChainViews
 from market.platform.db.session import Database
 

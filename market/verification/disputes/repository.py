@@ -29,10 +29,6 @@ def disputes_of_unit(session: Session, unit_key: str) -> Sequence[Dispute]:
     return session.scalars(select(Dispute).where(Dispute.unit_key == unit_key).order_by(Dispute.created_at)).all()
 
 
-def verdict(session: Session, dispute_id: str, draw: int, referee: str) -> Verdict | None:
-    return session.get(Verdict, (dispute_id, draw, referee))
-
-
 def verdicts(session: Session, dispute_id: str, draw: int) -> Sequence[Verdict]:
     """Return the verdicts of committee ``draw``, by referee."""
     mine = Verdict.dispute_id == dispute_id, Verdict.draw == draw
@@ -51,10 +47,6 @@ def delete_held_payout(session: Session, unit_key: str) -> None:
 
 def withheld_units(session: Session) -> Sequence[WithheldUnit]:
     return session.scalars(select(WithheldUnit).order_by(WithheldUnit.unit_key)).all()
-
-
-def challenge(session: Session, unit_id: int) -> Challenge | None:
-    return session.get(Challenge, unit_id)
 
 
 def lock_challenge(session: Session, unit_id: int) -> Challenge | None:

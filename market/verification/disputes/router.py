@@ -10,9 +10,9 @@ from market.platform.db.rows import from_row
 from market.platform.http.deps import Reads, ServicesDep, Uow
 from market.platform.http.errors import BodyTooLarge, StorageDown, StorageQuotaExceeded
 from market.platform.http.refusals import refusals
-from market.training.uploads.blobs_router import BINARY_BODY
 from market.training.uploads.errors import FileNotAsked, PieceRefused, UploadIncomplete, WrongFile
 from market.training.uploads.router import (
+    BINARY_BODY,
     FileCid,
     FileView,
     JoinedView,

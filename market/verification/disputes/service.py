@@ -84,7 +84,7 @@ def store_verdict(session: Session, domain: Domain, dispute_id: str, given: Verd
         raise NotInCommittee(str(error), field="signature") from error
     if referee not in dispute.committee:
         raise NotInCommittee(f"{referee} is not in committee {given.draw}.", field="signature")
-    known = repository.verdict(session, dispute_id, given.draw, referee)
+    known = session.get(Verdict, (dispute_id, given.draw, referee))
     if known is None:
         known = Verdict(dispute_id=dispute_id, referee=referee, **given.model_dump())
         session.add(known)

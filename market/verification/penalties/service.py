@@ -4,8 +4,9 @@ from sqlalchemy.orm import Session
 
 from market.chain.contracts.bindings import ProviderStaking
 from market.chain.contracts.codec import ChainEvent
-from market.chain.requests import request_call
+from market.chain.service import request_call
 from market.domain.verification.sampling import OFFENCE_IDS
+from market.platform.db.rows import from_row
 from market.platform.db.session import Database
 from market.platform.events.service import emit
 from market.providers import service as providers
@@ -19,18 +20,7 @@ from zoo_protocol.payments.job_record import SlashRecord
 def record_penalty(session: Session, unit: UnitSummary, slash: Slash | LatePenalty) -> None:
     """Record a penalty, emit its event, and request its execution if not executed."""
     session.add(slash)
-    data: dict[str, object] = {
-        "provider": slash.provider,
-        "round": unit.round,
-        "slot": unit.slot,
-        "reason": slash.offence,
-        "evidence_cid": slash.evidence_cid,
-        "path": slash.path,
-        "path_reason": slash.path_reason,
-    }
-    if slash.tx is not None:
-        data |= {"amount_wei": str(slash.amount_wei), "tx": slash.tx}
-    emit(session, unit.job_id, "slash", data)
+    _emit(session, slash, {"round": unit.round, "slot": unit.slot, "evidence_cid": slash.evidence_cid})
     if slash.tx is None:
         _request_slash(session, slash)
 
@@ -59,14 +49,14 @@ def on_slashed(session: Session, event: ChainEvent) -> None:
     if slash is None or slash.tx is not None:
         return
     slash.amount_wei, slash.tx = event.args["amount"], event.tx_hash
-    data: dict[str, object] = {
-        "provider": slash.provider,
-        "reason": slash.offence,
-        "amount_wei": str(slash.amount_wei),
-        "tx": slash.tx,
-        "path": slash.path,
-        "path_reason": slash.path_reason,
-    }
+    _emit(session, slash, {})
+
+
+def _emit(session: Session, slash: Slash | LatePenalty, data: dict[str, object]) -> None:
+    data |= {name: getattr(slash, name) for name in ("provider", "path", "path_reason")}
+    data["reason"] = slash.offence
+    if slash.tx is not None:
+        data |= {"amount_wei": str(slash.amount_wei), "tx": slash.tx}
     emit(session, slash.job_id, "slash", data)
 
 
@@ -75,16 +65,5 @@ def job_slashes(session: Session, job_id: str) -> list[SlashRecord]:
     found = []
     for slash in repository.slashes_of_job(session, job_id):
         unit = units.unit_facts(session, slash.unit_id)
-        found.append(
-            SlashRecord(
-                unit.round,
-                unit.slot,
-                slash.provider,
-                slash.offence,
-                slash.evidence,
-                slash.evidence_cid,
-                slash.path,
-                slash.path_reason,
-            )
-        )
+        found.append(from_row(SlashRecord, slash, round=unit.round, slot=unit.slot))
     return found

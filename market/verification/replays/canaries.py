@@ -87,8 +87,7 @@ def create_canaries(database: Database, storage: Storage, settings: Settings) ->
         due = samples_repository.samples_due_for_a_canary(session)
     for sample_id in due:
         with database.transaction() as session:
-            sample = samples_repository.lock_sample(session, sample_id)
-            assert sample is not None  # samples are not deleted
+            sample = samples_repository.lock(session, Sample, sample_id)
             unit = units.unit_facts(session, sample.unit_id)
             sample.canary_due = False
             segment, state_cid = sample.segment, sample.state_cid
@@ -123,17 +122,15 @@ def _create(database: Database, storage: Storage, unit: UnitSummary, segment: in
         _log.warning("canary_not_created", unit=unit.id, segment=segment, error=str(error))
         event = CanaryEvent.DROP
     with database.transaction() as session:
-        prepared = samples_repository.lock_canary(session, canary_id)
-        assert prepared is not None  # canaries are not deleted
-        transition_canary(session, prepared, event)
+        transition_canary(session, samples_repository.lock(session, Canary, canary_id), event)
 
 
 def assign(session: Session, settings: Settings, canary_id: int) -> None:
     """Request one more replay unless one is open; evaluate without it if none is possible."""
-    canary = samples_repository.lock_canary(session, canary_id)
-    if canary is None or canary.status != CanaryStatus.PLANTED:
+    canary = samples_repository.lock(session, Canary, canary_id)
+    if canary.status != CanaryStatus.PLANTED:
         return
-    replays = samples_repository.lock_canary_replays(session, canary.id)
+    replays = samples_repository.lock_replays(session, canary)
     if has_open_request(replays):
         return
     unit = units.unit_facts(session, canary.unit_id)
@@ -144,7 +141,7 @@ def assign(session: Session, settings: Settings, canary_id: int) -> None:
         state_cid=canary.state_cid,
         start_leaf=canary.start_leaf,
         replays=replays,
-        of_the_other=[] if sample is None else samples_repository.lock_replays(session, sample.id),
+        of_the_other=[] if sample is None else samples_repository.lock_replays(session, sample),
         canary_id=canary.id,
     )
     is_open = unit.status == UnitStatus.CHECKING  # after the decision a replay task is visibly a canary
@@ -159,7 +156,7 @@ def evaluate_canary(session: Session, canary: Canary, unit: UnitSummary, *, no_v
     """
     if canary.status != CanaryStatus.PLANTED:
         return
-    replays = samples_repository.lock_canary_replays(session, canary.id)
+    replays = samples_repository.lock_replays(session, canary)
     claimed = unit.leaves[canary.segment + 1]
     results = [known.end_leaf for known in replays if known.end_leaf is not None]
     right = rules.answer(results, claimed, no_verifier_left=no_verifier_left)
@@ -189,5 +186,5 @@ def evidence(session: Session, unit: UnitSummary, canary: Canary, route: Route) 
         "state_cid": canary.state_cid,
         "start_leaf": canary.start_leaf,
         "claimed_leaf": unit.leaves[canary.segment + 1],  # end of the unaltered segment, from the unit's trace
-        "replays": [replay.as_evidence() for replay in samples_repository.lock_canary_replays(session, canary.id)],
+        "replays": [replay.as_evidence() for replay in samples_repository.lock_replays(session, canary)],
     }

@@ -53,7 +53,6 @@ def request_cross_class_check(session: Session, settings: Settings, sample: Samp
 
     Conditions: no live verifier of the class, and the reveal deadline has passed, by which one could have returned.
     """
-    assert sample.reveal_deadline_at is not None  # set with the sample
     assert sample.reveal_deadline_at is not None  # set when it was drawn
     if (
         _has_result(session, sample)
@@ -67,7 +66,7 @@ def request_cross_class_check(session: Session, settings: Settings, sample: Samp
         comparison.status = ComparisonStatus.ASKED
         session.add(comparison)
         session.flush()
-    replays = samples_repository.lock_comparison_replays(session, comparison.id)
+    replays = samples_repository.lock_replays(session, comparison)
     if comparison.status == ComparisonStatus.ASKED and not has_open_request(replays):
         request = ReplayRequest(
             unit=unit,
@@ -98,11 +97,11 @@ def record_missing_result(session: Session, comparison: Comparison, replay: Repl
 def request_claims(database: Database, settings: Settings) -> None:
     """Request the provider's claimed end of every segment with a computed one, until a deadline."""
     with database.transaction() as session:
-        waiting = samples_repository.comparisons_with(session, ComparisonStatus.COMPUTED)
+        waiting = samples_repository.ids_with(session, Comparison, ComparisonStatus.COMPUTED)
     for comparison_id in waiting:
         with database.transaction() as session:
             comparison = samples_repository.lock_comparison(session, comparison_id)
-            if comparison is not None and comparison.status == ComparisonStatus.COMPUTED:
+            if comparison.status == ComparisonStatus.COMPUTED:
                 _request_claim(session, settings, comparison)
 
 
@@ -129,14 +128,14 @@ def _request_claim(session: Session, settings: Settings, comparison: Comparison)
 def record_claim(session: Session, comparison_id: int, cid: str | None) -> None:
     """Record the provider's claimed end state, which matches its trace."""
     comparison = samples_repository.lock_comparison(session, comparison_id)
-    if comparison is not None and comparison.status == ComparisonStatus.COMPUTED:
+    if comparison.status == ComparisonStatus.COMPUTED:
         comparison.claimed_cid = cid
 
 
 def reopen_claim(session: Session, comparison_id: int, lease_id: str) -> None:
     """Let the claim be requested again, until its deadline, after its lease expired or failed."""
     comparison = samples_repository.lock_comparison(session, comparison_id)
-    if comparison is not None and comparison.reveal_lease_id == lease_id:
+    if comparison.reveal_lease_id == lease_id:
         comparison.reveal_lease_id = None
 
 
@@ -147,8 +146,8 @@ def compare_states(database: Database, storage: Storage) -> None:
     for comparison_id in ready:
         with database.transaction() as session:
             row = samples_repository.lock_comparison(session, comparison_id)
-            assert row is not None  # comparisons are not deleted
-            if has_open_request(samples_repository.lock_replays(session, row.sample_id)):
+            sample = samples_repository.lock(session, Sample, row.sample_id)
+            if has_open_request(samples_repository.lock_replays(session, sample)):
                 continue  # a verifier of the class has returned, whose result is exact
             where, cids = (row.unit_id, row.segment), (row.computed_cid or "", row.claimed_cid or "")
         distance: tuple[float, float] | None = None
@@ -160,7 +159,7 @@ def compare_states(database: Database, storage: Storage) -> None:
             _log.warning("end_states_not_comparable", unit=where[0], segment=where[1], error=str(error))
         with database.transaction() as session:
             comparison = samples_repository.lock_comparison(session, comparison_id)
-            if comparison is not None and comparison.status == ComparisonStatus.COMPUTED:
+            if comparison.status == ComparisonStatus.COMPUTED:
                 _compared(session, comparison, distance)
 
 
@@ -171,7 +170,7 @@ def _compared(session: Session, comparison: Comparison, distance: tuple[float, f
     comparison.whole, comparison.widest = distance
     unit = units.unit_facts(session, comparison.unit_id)
     [replay] = _answered(session, comparison)
-    drifts = samples_repository.drifts(session, unit.job_id, unit.environment_class, _class_of(session, replay))
+    drifts = samples_repository.drifts(session, unit.job_id, unit.environment_class, _class_of(replay))
     limit = tolerance(unit.spec["training_config"]["segment_steps"], drifts)
     if limit.passes(*distance):
         _decide(session, comparison, ComparisonEvent.PASS, None)
@@ -181,9 +180,8 @@ def _compared(session: Session, comparison: Comparison, distance: tuple[float, f
 
 def _decide(session: Session, comparison: Comparison, event: ComparisonEvent, reason: str | None) -> None:
     """End a comparison; if it passes, so does its sample, unless its class gave a result."""
-    sample = samples_repository.lock_sample(session, comparison.sample_id)
+    sample = samples_repository.lock(session, Sample, comparison.sample_id)
     unit = units.unit_facts(session, comparison.unit_id)
-    assert sample is not None  # samples are not deleted
     passes = event is ComparisonEvent.PASS
     for replay in _answered(session, comparison):
         transition_replay(session, replay, ReplayEvent.AGREE if passes else ReplayEvent.DISAGREE)
@@ -202,7 +200,7 @@ def record_verdict(session: Session, sample: Sample, unit: UnitSummary, *, passe
     comparison = samples_repository.lock_comparison_of(session, sample.id)
     if comparison is None or comparison.status != ComparisonStatus.FAILED:
         return
-    for replay in samples_repository.lock_comparison_replays(session, comparison.id):
+    for replay in samples_repository.lock_replays(session, comparison):
         if replay.status == ReplayStatus.DISAGREED and not passed:
             pay_replay(session, replay, unit)
         elif replay.status == ReplayStatus.DISAGREED and comparison.whole is not None:
@@ -210,7 +208,7 @@ def record_verdict(session: Session, sample: Sample, unit: UnitSummary, *, passe
                 ClassDrift(
                     job_id=unit.job_id,
                     provider_class=unit.environment_class,
-                    verifier_class=_class_of(session, replay),
+                    verifier_class=_class_of(replay),
                     whole=comparison.whole,
                     widest=comparison.widest,
                 )
@@ -218,14 +216,14 @@ def record_verdict(session: Session, sample: Sample, unit: UnitSummary, *, passe
 
 
 def _has_result(session: Session, sample: Sample) -> bool:
-    return any(replay.end_leaf is not None for replay in samples_repository.lock_replays(session, sample.id))
+    return any(replay.end_leaf is not None for replay in samples_repository.lock_replays(session, sample))
 
 
 def _answered(session: Session, comparison: Comparison) -> list[Replay]:
-    replays = samples_repository.lock_comparison_replays(session, comparison.id)
+    replays = samples_repository.lock_replays(session, comparison)
     return [replay for replay in replays if replay.status == ReplayStatus.COMMITTED]
 
 
-def _class_of(session: Session, replay: Replay) -> str:
+def _class_of(replay: Replay) -> str:
     assert replay.environment_class is not None  # set with the replay
     return replay.environment_class

@@ -19,8 +19,8 @@ from market.providers.record import reliability
 from market.training.leases import expiry
 from market.training.units import service as units
 from market.verification.samples import repository as samples_repository
-from market.verification.samples.lease_facts import LeaseSummary
 from market.verification.samples.models import Canary, Comparison, Replay, Sample
+from market.verification.samples.service import LeaseSummary
 from market.verification.samples.transitions import transition_replay
 from market.verification.windows.service import ADVANCE
 
@@ -43,13 +43,11 @@ def record_faults(database: Database, storage: Storage, *, storable: bool) -> No
         due = samples_repository.unrecorded_faults(session)
     for replay_id in due:
         with database.transaction() as session:
-            subject = samples_repository.lock_subject(session, replay_id)
+            subject, _ = samples_repository.lock_subject(session, replay_id)
             files = _start_files(session, subject)
         works = storable and _serves(storage, files)
         with database.transaction() as session:
-            replay = samples_repository.lock_replay(session, replay_id)
-            assert replay is not None  # replays are not deleted
-            _record(session, replay, works=works)
+            _record(session, samples_repository.lock(session, Replay, replay_id), works=works)
 
 
 def _record(session: Session, replay: Replay, *, works: bool) -> None:
@@ -70,9 +68,7 @@ def _record(session: Session, replay: Replay, *, works: bool) -> None:
 def _start_files(session: Session, subject: Sample | Canary | Comparison) -> list[str]:
     unit = units.unit_facts(session, subject.unit_id)
     if isinstance(subject, Comparison):
-        sample = samples_repository.lock_sample(session, subject.sample_id)
-        assert sample is not None  # samples are not deleted
-        subject = sample
+        subject = samples_repository.lock(session, Sample, subject.sample_id)
     state = subject.state_cid if subject.segment else unit.start_slot_state_cid
     return [cid for cid in (unit.start_checkpoint_cid, state) if cid is not None]
 

@@ -24,7 +24,7 @@ from market.verification.samples.models import Sample
 from market.verification.samples.transitions import transition_sample
 from market.verification.windows import repository as windows_repository
 from market.verification.windows.models import Window
-from market.verification.windows.rates import rate_bps
+from market.verification.windows.service import rate_bps
 from zoo_protocol.hashing import from_hex, to_hex
 from zoo_protocol.payments.job_record import leaf_of
 from zoo_protocol.verification import reveal_deadline

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import LeaseStatus, UnitStatus
 from market.domain.verification.canaries import MIN_VERIFIERS_FOR_DUPLICATE, agreed_digest, is_claim_confirmed
-from market.domain.verification.lifecycle import ReplayEvent, ReplayStatus, SampleEvent, SampleStatus
+from market.domain.verification.lifecycle import CanaryStatus, ReplayEvent, ReplayStatus, SampleEvent, SampleStatus
 from market.domain.verification.sampling import is_finding, outvoted
 from market.platform.db.session import Database, enqueue_after_commit
 from market.settings import Settings
@@ -30,8 +30,8 @@ from market.verification.replays.verifier_choice import (
     request_replay,
 )
 from market.verification.samples import repository as samples_repository
-from market.verification.samples.lease_facts import LeaseSummary
 from market.verification.samples.models import Canary, Comparison, Replay, Sample
+from market.verification.samples.service import LeaseSummary
 from market.verification.samples.transitions import transition_replay, transition_sample
 from market.verification.windows.service import ADVANCE
 from zoo_protocol.payments.job_record import result_hash as opened_hash
@@ -46,15 +46,15 @@ def assign_replays(database: Database, settings: Settings) -> None:
     The order is secret: a verifier that recomputes the draw must not learn which of the two it got.
     """
     with database.transaction() as session:
-        waiting = [(Sample, id_) for id_ in samples_repository.samples_with(session, SampleStatus.REVEALED)]
-        canary_ids = [(Canary, id_) for id_ in samples_repository.open_canaries(session)]
+        waiting = [(Sample, id_) for id_ in samples_repository.ids_with(session, Sample, SampleStatus.REVEALED)]
+        canary_ids = [(Canary, id_) for id_ in samples_repository.ids_with(session, Canary, CanaryStatus.PLANTED)]
     for kind, row_id in secrets.SystemRandom().sample([*waiting, *canary_ids], len(waiting) + len(canary_ids)):
         with database.transaction() as session:
             if kind is Canary:
                 canaries.assign(session, settings, row_id)
                 continue
-            sample = samples_repository.lock_sample(session, row_id)
-            if sample is not None and sample.status == SampleStatus.REVEALED:
+            sample = samples_repository.lock(session, Sample, row_id)
+            if sample.status == SampleStatus.REVEALED:
                 _assign(session, settings, sample)
 
 
@@ -62,7 +62,7 @@ def _assign(session: Session, settings: Settings, sample: Sample) -> None:
     unit = units.unit_facts(session, sample.unit_id)
     if unit.status != UnitStatus.CHECKING:
         return
-    replays = samples_repository.lock_replays(session, sample.id)
+    replays = samples_repository.lock_replays(session, sample)
     if sample.second_opinion and not replays:
         sample.second_opinion = len(eligible_verifiers(session, settings, unit)) >= MIN_VERIFIERS_FOR_DUPLICATE
     for _ in range(_missing(sample, replays)):
@@ -78,7 +78,7 @@ def _assign(session: Session, settings: Settings, sample: Sample) -> None:
         )
         if not request_replay(session, settings, request):
             break
-        replays = samples_repository.lock_replays(session, sample.id)
+        replays = samples_repository.lock_replays(session, sample)
     if not has_open_request(replays):
         _evaluate(session, sample, unit, replays, no_verifier_left=True)
         if sample.status == SampleStatus.REVEALED:
@@ -95,8 +95,8 @@ def _missing(sample: Sample, replays: list[Replay]) -> int:
 
 def replay_committed(session: Session, lease: LeaseSummary, result_hash: str, signature: str) -> None:
     """Record a verifier's commitment to its result. Raises ReplayCommitted."""
-    replay = samples_repository.lock_replay(session, lease.replay_id)
-    if replay is None or (replay.status == ReplayStatus.COMMITTED and replay.result_hash == result_hash):
+    replay = samples_repository.lock(session, Replay, lease.replay_id)
+    if replay.status == ReplayStatus.COMMITTED and replay.result_hash == result_hash:
         return
     if replay.status != ReplayStatus.ASSIGNED:
         raise ReplayCommitted(f"The replay is {replay.status}.", field="result_hash")
@@ -120,7 +120,7 @@ def replay_revealed(
         ReplayNotCommitted: there is no commitment.
         ReplayMismatch: the commitment is to another result.
     """
-    subject, replay = _lock(session, lease)
+    subject, replay = samples_repository.lock_subject(session, lease.replay_id)
     if replay.status != ReplayStatus.COMMITTED:
         raise ReplayNotCommitted(f"The replay is {replay.status}.")
     if opened_hash(end_leaf, inner_digest, replay.verifier, salt) != replay.result_hash:
@@ -142,20 +142,13 @@ def replay_abandoned(session: Session, lease: LeaseSummary) -> None:
     Divergence is a result: an honest provider could not have finished the unit. So is a wrong first leaf, which the
     market has checked itself except after a restored payload.
     """
-    subject, replay = _lock(session, lease)
+    subject, replay = samples_repository.lock_subject(session, lease.replay_id)
     if not has_open_request([replay]):
         return
     if lease.status == LeaseStatus.FAILED and is_finding(lease.reason, subject.segment):
         _conclude(session, subject, replay, lease.reason)
     else:
         close_without_result(session, lease, replay)
-
-
-def _lock(session: Session, lease: LeaseSummary) -> tuple[Sample | Canary | Comparison, Replay]:
-    subject = samples_repository.lock_subject(session, lease.replay_id)
-    replay = samples_repository.lock_replay(session, lease.replay_id)
-    assert replay is not None  # every replay lease has one
-    return subject, replay
 
 
 def _conclude(session: Session, subject: Sample | Canary | Comparison, replay: Replay, end_leaf: str) -> None:
@@ -173,7 +166,7 @@ def _conclude(session: Session, subject: Sample | Canary | Comparison, replay: R
     claimed = unit.leaves[subject.segment + 1]
     transition_replay(session, replay, ReplayEvent.AGREE if end_leaf == claimed else ReplayEvent.DISAGREE)
     if subject.status == SampleStatus.REVEALED:
-        _evaluate(session, subject, unit, samples_repository.lock_replays(session, subject.id))
+        _evaluate(session, subject, unit, samples_repository.lock_replays(session, subject))
 
 
 def _evaluate(
@@ -199,7 +192,7 @@ def _evaluate(
 
 def conclude_refuted_sample(session: Session, sample: Sample, unit: UnitSummary) -> None:
     """Pay and sanction the verifiers of a failed sample after its unit was rejected."""
-    replays = samples_repository.lock_replays(session, sample.id)
+    replays = samples_repository.lock_replays(session, sample)
     results = [known.end_leaf for known in replays if known.end_leaf is not None]
     _pay_and_sanction(session, sample, unit, outvoted(results), claim_holds=False)
 
@@ -210,7 +203,7 @@ def clear_sample(session: Session, sample: Sample, unit: UnitSummary) -> None:
     Their results on other segments of the unit are dropped; those segments are replayed again.
     """
     claimed = unit.leaves[sample.segment + 1]
-    replays = samples_repository.lock_replays(session, sample.id)
+    replays = samples_repository.lock_replays(session, sample)
     given = {known.verifier: known.end_leaf for known in replays if known.end_leaf}
     wrong = {verifier for verifier, leaf in given.items() if leaf != claimed}
     transition_sample(session, sample, SampleEvent.CLEAR)
@@ -223,10 +216,10 @@ def clear_sample(session: Session, sample: Sample, unit: UnitSummary) -> None:
 def _drop_results(session: Session, sample: Sample, unit: UnitSummary, wrong: set[str]) -> None:
     """Overrule these verifiers' mismatches; reopen the sample unless others refute it."""
     claimed = unit.leaves[sample.segment + 1]
-    for known in samples_repository.lock_replays(session, sample.id):
+    for known in samples_repository.lock_replays(session, sample):
         if known.verifier in wrong and known.end_leaf not in (None, claimed):
             overrule_replay(session, known)
-    counting = _valid(samples_repository.lock_replays(session, sample.id))
+    counting = _valid(samples_repository.lock_replays(session, sample))
     results = [known.end_leaf for known in counting if known.end_leaf is not None]
     if verdict(claimed, results) is not Verdict.FAILED:
         transition_sample(session, sample, SampleEvent.REOPEN, reason="refuters_overruled")
@@ -244,7 +237,7 @@ def _pay_and_sanction(
     # none of them is paid or sanctioned.
     comparisons.record_verdict(session, sample, unit, passed=claim_holds)
     claimed = unit.leaves[sample.segment + 1]
-    replays = _valid(samples_repository.lock_replays(session, sample.id))
+    replays = _valid(samples_repository.lock_replays(session, sample))
     inner = agreed_digest(_inner_digests(replays, claimed))
     for known in replays:
         if known.end_leaf in wrong:

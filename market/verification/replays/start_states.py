@@ -21,8 +21,8 @@ from market.training.units.facts import UnitSummary
 from market.verification.replays import comparisons
 from market.verification.replays.sampling import request_state
 from market.verification.samples import repository as samples_repository
-from market.verification.samples.lease_facts import LeaseSummary
 from market.verification.samples.models import LateState, Sample
+from market.verification.samples.service import LeaseSummary
 from market.verification.samples.transitions import transition_sample
 from market.verification.windows.service import ADVANCE
 
@@ -35,11 +35,11 @@ def request_states(database: Database, *, storable: bool) -> None:
     While storage accepts no content (not ``storable``), every state gets its full time from now on.
     """
     with database.transaction() as session:
-        drawn = samples_repository.samples_with(session, SampleStatus.DRAWN)
+        drawn = samples_repository.ids_with(session, Sample, SampleStatus.DRAWN)
     for sample_id in drawn:
         with database.transaction() as session:
-            sample = samples_repository.lock_sample(session, sample_id)
-            if sample is not None and sample.status == SampleStatus.DRAWN:
+            sample = samples_repository.lock(session, Sample, sample_id)
+            if sample.status == SampleStatus.DRAWN:
                 _request_state(session, sample, storable=storable)
 
 

@@ -112,20 +112,17 @@ def request_replay(session: Session, settings: Settings, request: ReplayRequest)
     return True
 
 
-def eligible_verifiers(session: Session, settings: Settings, unit: UnitSummary) -> dict[str, VerifierSummary]:
-    """Return by address the class's live verifiers, without the parties' owners."""
+def eligible_verifiers(
+    session: Session, settings: Settings, unit: UnitSummary, *, any_class: bool = False
+) -> dict[str, VerifierSummary]:
+    """Return by address the live verifiers of the unit's class, without the parties' owners."""
     own = _parties(session, unit)
     return {
         facts.address: facts
         for facts in providers.live_verifiers(session, settings, utc_now())
         if can_verify(facts.address, facts.environment_class, own, unit.environment_class)
+        or (any_class and facts.address not in own)
     }
-
-
-def _of_any_class(session: Session, settings: Settings, unit: UnitSummary) -> dict[str, VerifierSummary]:
-    own = _parties(session, unit)
-    live = providers.live_verifiers(session, settings, utc_now())
-    return {facts.address: facts for facts in live if facts.address not in own}
 
 
 def _parties(session: Session, unit: UnitSummary) -> set[str]:
@@ -156,10 +153,9 @@ def _draw(session: Session, settings: Settings, request: ReplayRequest, attempt:
     """
     unit = request.unit
     window = windows_repository.window(session, unit.window_id or 0)
-    assert window is not None  # samples depend on a window's seed
-    assert window.seed is not None
+    assert window.seed is not None  # samples depend on it
     assert window.committed_at is not None
-    live = (eligible_verifiers if request.comparison_id is None else _of_any_class)(session, settings, unit)
+    live = eligible_verifiers(session, settings, unit, any_class=request.comparison_id is not None)
     # With the seed known, a wallet can be ground until it is drawn, and staked afterwards.
     before = {address for address, facts in live.items() if facts.staked_before(window.committed_at)}
     asked = {replay.verifier for replay in request.replays}

@@ -6,6 +6,7 @@ units and leases. Lists are ordered by id, oldest first; a unit's samples by seg
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from typing import TypeVar
 
 from sqlalchemy import exists, func, or_, select
 from sqlalchemy.orm import Session
@@ -14,13 +15,16 @@ from market.domain.verification.lifecycle import CanaryStatus, ComparisonStatus,
 from market.platform.db.locks import locked
 from market.verification.samples.models import Canary, ClassDrift, Comparison, LateState, Replay, Sample
 
-
-def samples_with(session: Session, status: SampleStatus) -> list[int]:
-    return list(session.scalars(select(Sample.id).where(Sample.status == status).order_by(Sample.id)))
+Row = TypeVar("Row", Sample, Canary, Comparison, Replay)
 
 
-def lock_sample(session: Session, sample_id: int) -> Sample | None:
-    return session.scalar(locked(select(Sample).where(Sample.id == sample_id)))
+def ids_with(session: Session, kind: type[Sample | Canary | Comparison], status: str) -> list[int]:
+    return list(session.scalars(select(kind.id).where(kind.status == status).order_by(kind.id)))
+
+
+def lock(session: Session, kind: type[Row], row_id: int) -> Row:
+    """Lock and return a row; none is ever deleted. Comparisons: see :func:`lock_comparison`."""
+    return session.scalars(locked(select(kind).where(kind.id == row_id))).one()
 
 
 def lock_sample_of(session: Session, unit_id: int, segment: int) -> Sample | None:
@@ -84,17 +88,8 @@ def late_state(session: Session, sample_id: int) -> LateState | None:
     return session.get(LateState, sample_id, populate_existing=True)
 
 
-def open_canaries(session: Session) -> list[int]:
-    query = select(Canary.id).where(Canary.status == CanaryStatus.PLANTED)
-    return list(session.scalars(query.order_by(Canary.id)))
-
-
 def lock_canaries(session: Session, status: CanaryStatus) -> list[Canary]:
     return list(session.scalars(locked(select(Canary).where(Canary.status == status).order_by(Canary.id))))
-
-
-def lock_canary(session: Session, canary_id: int) -> Canary | None:
-    return session.scalar(locked(select(Canary).where(Canary.id == canary_id)))
 
 
 def units_with_a_canary(session: Session, unit_ids: Collection[int]) -> set[int]:
@@ -102,21 +97,14 @@ def units_with_a_canary(session: Session, unit_ids: Collection[int]) -> set[int]
     return set(session.scalars(planted))
 
 
-def lock_comparison(session: Session, comparison_id: int) -> Comparison | None:
+def lock_comparison(session: Session, comparison_id: int) -> Comparison:
     """Lock and return a comparison. Its sample is locked first, the order of all callers."""
-    sample_id = session.scalar(select(Comparison.sample_id).where(Comparison.id == comparison_id))
-    if sample_id is None:
-        return None
-    lock_sample(session, sample_id)
-    return session.scalar(locked(select(Comparison).where(Comparison.id == comparison_id)))
+    lock(session, Sample, session.get_one(Comparison, comparison_id).sample_id)
+    return lock(session, Comparison, comparison_id)
 
 
 def lock_comparison_of(session: Session, sample_id: int) -> Comparison | None:
     return session.scalar(locked(select(Comparison).where(Comparison.sample_id == sample_id)))
-
-
-def comparisons_with(session: Session, status: ComparisonStatus) -> list[int]:
-    return list(session.scalars(select(Comparison.id).where(Comparison.status == status).order_by(Comparison.id)))
 
 
 def comparisons_to_make(session: Session) -> list[int]:
@@ -130,12 +118,9 @@ def drifts(session: Session, job_id: str, provider_class: str, verifier_class: s
     return session.scalars(select(ClassDrift.whole).where(ClassDrift.job_id == job_id, *pair)).all()
 
 
-def lock_replay(session: Session, replay_id: int) -> Replay | None:
-    return session.scalar(locked(select(Replay).where(Replay.id == replay_id)))
-
-
-def lock_replays(session: Session, sample_id: int) -> list[Replay]:
-    return list(session.scalars(locked(select(Replay).where(Replay.sample_id == sample_id).order_by(Replay.id))))
+def lock_replays(session: Session, subject: Sample | Canary | Comparison) -> list[Replay]:
+    column = {Sample: Replay.sample_id, Canary: Replay.canary_id, Comparison: Replay.comparison_id}[type(subject)]
+    return list(session.scalars(locked(select(Replay).where(column == subject.id).order_by(Replay.id))))
 
 
 def results_on_unit(session: Session, unit_id: int) -> list[tuple[int, Replay]]:
@@ -146,15 +131,6 @@ def results_on_unit(session: Session, unit_id: int) -> list[tuple[int, Replay]]:
     across = select(Comparison.segment, Replay).join(Replay, Replay.comparison_id == Comparison.id).where(*passed)
     rows = [*session.execute(sample.where(*opened)).tuples(), *session.execute(across.where(*opened)).tuples()]
     return sorted(rows, key=lambda row: (row[0], row[1].id))
-
-
-def lock_canary_replays(session: Session, canary_id: int) -> list[Replay]:
-    return list(session.scalars(locked(select(Replay).where(Replay.canary_id == canary_id).order_by(Replay.id))))
-
-
-def lock_comparison_replays(session: Session, comparison_id: int) -> list[Replay]:
-    mine = Replay.comparison_id == comparison_id
-    return list(session.scalars(locked(select(Replay).where(mine).order_by(Replay.id))))
 
 
 def replays_of_canary_on(session: Session, unit_id: int, segment: int) -> Sequence[Replay]:
@@ -174,17 +150,17 @@ def verifiers_of_neighbours(session: Session, unit_id: int, segment: int) -> set
     }
 
 
-def lock_subject(session: Session, replay_id: int) -> Sample | Canary | Comparison:
+def lock_subject(session: Session, replay_id: int) -> tuple[Sample | Canary | Comparison, Replay]:
+    """Lock and return what a replay is of, then the replay."""
     replay = session.get_one(Replay, replay_id)
-    subject: Sample | Canary | Comparison | None
+    subject: Sample | Canary | Comparison
     if replay.canary_id is not None:
-        subject = lock_canary(session, replay.canary_id)
+        subject = lock(session, Canary, replay.canary_id)
     elif replay.comparison_id is not None:
         subject = lock_comparison(session, replay.comparison_id)
     else:
-        subject = lock_sample(session, replay.sample_id or 0)
-    assert subject is not None  # none of them is deleted
-    return subject
+        subject = lock(session, Sample, replay.sample_id or 0)
+    return subject, lock(session, Replay, replay_id)
 
 
 def unrecorded_faults(session: Session) -> list[int]:

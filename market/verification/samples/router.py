@@ -10,7 +10,7 @@ from market.platform.http.deps import Reads
 from market.platform.http.refusals import refusals
 from market.training.commitments.errors import CommitmentNotFound
 from market.training.leases import service as leases
-from market.verification.samples import inclusion
+from market.verification.samples import service
 from market.verification.samples.schemas import CommitmentView, OmissionView, OpenWorkView
 from market.verification.windows import repository as windows_repository
 
@@ -28,7 +28,7 @@ def get_commitment(unit_id: Leaf, session: Reads) -> CommitmentView:
     Check the proof, and that the contract WorkWindows has the root. A decided unit's trace and states show the first
     false segment by a replay; its leaves lead to the committed trace root.
     """
-    found = inclusion.inclusion(session, unit_id)
+    found = service.inclusion(session, unit_id)
     if found is None:
         raise CommitmentNotFound(f"The commitment {unit_id} was not acknowledged.", field="unit_id")
     return found

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from market.chain.contracts import bindings
 from market.chain.contracts.bindings import Omissions
 from market.chain.contracts.codec import ChainEvent
-from market.chain.requests import request_call
+from market.chain.service import request_call
 from market.domain.verification.lifecycle import OmissionEvent, OmissionStatus, WindowStatus
 from market.platform.db.base import from_unix, utc_now
 from market.platform.db.session import Database, enqueue_after_commit
@@ -51,7 +51,7 @@ def answer_claims(database: Database) -> None:
             if found is None or found[1].window_id is None:
                 continue
             window = repository.window(session, found[1].window_id)
-            if window is None or window.committed_at is None or window.committed_at > claim.include_by:
+            if window.committed_at is None or window.committed_at > claim.include_by:
                 continue
             unit: bindings.UnitCommitment = asdict(found[1].commitment)  # type: ignore[assignment]
             request_call(

@@ -15,8 +15,8 @@ def newest_window(session: Session) -> Window | None:
     return session.scalar(select(Window).order_by(Window.id.desc()).limit(1))
 
 
-def window(session: Session, window_id: int) -> Window | None:
-    return session.get(Window, window_id)
+def window(session: Session, window_id: int) -> Window:
+    return session.get_one(Window, window_id)
 
 
 def windows(session: Session, *statuses: WindowStatus) -> list[Window]:
@@ -31,8 +31,8 @@ def lock_window_by_contract_id(session: Session, contract_id: int) -> Window | N
     return session.scalar(locked(select(Window).where(Window.chain_id_in_contract == contract_id)))
 
 
-def lock_window(session: Session, window_id: int) -> Window | None:
-    return session.scalar(locked(select(Window).where(Window.id == window_id)))
+def lock_window(session: Session, window_id: int) -> Window:
+    return session.scalars(locked(select(Window).where(Window.id == window_id))).one()
 
 
 def lock_omission(session: Session, leaf: str) -> OmissionClaim | None:

@@ -11,20 +11,27 @@ from sqlalchemy.orm import Session
 
 from market.chain.contracts.bindings import WorkWindows
 from market.chain.contracts.codec import ChainEvent
-from market.chain.requests import request_call
+from market.chain.service import request_call
+from market.domain.lifecycle import UnitStatus
 from market.domain.network import NetworkParameters
 from market.domain.verification.lifecycle import WindowEvent, WindowStatus
 from market.platform.db.base import from_unix, utc_now
 from market.platform.db.session import Database, enqueue_after_commit
+from market.providers import service as providers
+from market.providers.attestation.chain_events import attested_until
 from market.settings import Settings
 from market.training.commitments import service as commitments
+from market.training.evaluation import service as evaluation
+from market.training.units import service as units_service
+from market.training.units.facts import UnitSummary
+from market.verification.penalties import repository as penalties_repository
 from market.verification.windows import repository
 from market.verification.windows.models import Window
-from market.verification.windows.rates import min_rate_bps
 from market.verification.windows.transitions import transition_window
 from zoo_protocol import merkle
 from zoo_protocol.hashing import to_hex
 from zoo_protocol.payments.job_record import WindowRecord, leaf_of
+from zoo_protocol.verification.rules import sampling_rate_bps
 
 MAX_LEAVES = 4096
 ADVANCE = "verification.advance"
@@ -51,7 +58,8 @@ def close_window(database: Database, settings: Settings, network: NetworkParamet
         window = Window(status=WindowStatus.CLOSED, root=root, leaf_count=len(units))
         session.add(window)
         session.flush()
-        rates = {unit.id: min_rate_bps(session, network, unit) for unit in units}
+        delivered = {unit.id for unit in units if unit.status == UnitStatus.UPLOADED}
+        rates = {unit.id: rate_bps(session, network, unit) if unit.id in delivered else None for unit in units}
         commitments.assign_window(session, rates, window.id)
         _request_commitment(session, window)
 
@@ -123,7 +131,24 @@ def committed_windows(session: Session, ids: Collection[int]) -> dict[int, Windo
     found = {}
     for window_id in sorted(ids):
         window = repository.window(session, window_id)
-        if window is not None and window.chain_id_in_contract is not None:
+        if window.chain_id_in_contract is not None:
             leaves = [to_hex(leaf) for leaf in commitments.window_leaves(session, window_id)]
             found[window.id] = WindowRecord(window.chain_id_in_contract, window.root, leaves)
     return found
+
+
+def rate_bps(session: Session, network: NetworkParameters, unit: UnitSummary) -> int:
+    """Return the current sampling rate of the unit's segments in basis points."""
+    attested = bool(attested_until(session, network, [unit.provider], utc_now()))
+    flagged = evaluation.has_outlier_flag(session, unit)
+    newcomer, floor = network.newcomer_sampling_bps, unit.min_sampling_bps
+    return sampling_rate_bps(clean_units(session, unit), newcomer, floor, attested=attested, flagged=flagged)
+
+
+def clean_units(session: Session, unit: UnitSummary) -> int:
+    """Return settled units since the provider's last slash; 0 during a dispute."""
+    if providers.is_disputed(session, unit.provider):
+        return 0
+    return units_service.clean_units_of(
+        session, unit, since=penalties_repository.last_slashed_at(session, unit.provider)
+    )

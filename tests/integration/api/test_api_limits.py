@@ -257,7 +257,7 @@ def test_concurrent_requests_respect_caps_without_failure_residue(database: Data
     assert all(error.extra["cap"] == "total_wei" for error in refused)
     assert len(refused) + sum(isinstance(error, RuntimeError) for error in errors) == 33
     with database.transaction() as session:
-        assert spending.usage(session, day).today_wei == spending.usage(session, total).total_wei == 7 * ZEN
+        assert spending.usage(session, day).spent_today_wei == spending.usage(session, total).spent_total_wei == 7 * ZEN
         assert session.scalar(select(func.count()).select_from(Spending)) == 14
 
 
@@ -279,7 +279,7 @@ def test_caps_count_known_job_cost_and_reset_daily(database: Database) -> None:
         session.flush()
         spending.reserve(session, third, 3 * ZEN, limits)
         used = spending.usage(session, limit)
-        assert (used.today_wei, used.total_wei) == (4 * ZEN, 7 * ZEN)
+        assert (used.spent_today_wei, used.spent_total_wei) == (4 * ZEN, 7 * ZEN)
 
 
 class TestOrganisations:

@@ -3,8 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,12 +13,13 @@ from kit.api.clients import Caller, refusal, sign_in
 from kit.api.submission_fixtures import Body, app_on_chain, job_body, sign_job, stored_dataset  # noqa: F401  (fixtures)
 from kit.errors import raising
 from kit.jobs.jobs_fixtures import ZEN, FakeChain, World, at_once
+from kit.measures import statements
 from kit.waiting import delay, wait_until
-from sqlalchemy import event, func, literal, select, update
+from sqlalchemy import func, literal, select, update
 from sqlalchemy.exc import IntegrityError
 
 from market.accounts import service as accounts
-from market.accounts.caller_lookup import Callers
+from market.accounts.deps import Callers
 from market.accounts.models import Credential
 from market.accounts.service import Principal
 from market.chain.contracts.codec import Deployment, encode_call
@@ -63,20 +63,6 @@ def payer(api: httpx.Client, chain: StaleChain) -> Caller:
     return caller
 
 
-@contextmanager
-def _statements(database: Database) -> Iterator[list[str]]:
-    seen: list[str] = []
-
-    def note(connection: object, cursor: object, statement: str, *_: object) -> None:
-        seen.append(statement)
-
-    event.listen(database.engine, "before_cursor_execute", note)
-    try:
-        yield seen
-    finally:
-        event.remove(database.engine, "before_cursor_execute", note)
-
-
 def _counts(database: Database) -> list[int]:
     with database.reading() as session:
         tables = (SignerNonce, Job, JobEventRow, TxIntent)
@@ -88,7 +74,7 @@ def test_uncapped_submission_takes_one_statement_for_known_caller(
 ) -> None:
     first, second = sign_job(payer, body), sign_job(payer, body)
     assert payer.post("/v1/jobs", json=first).status_code == 201
-    with _statements(services.database) as seen:
+    with statements(services.database) as seen:
         assert payer.post("/v1/jobs", json=second).status_code == 201
     assert len(seen) == 1
     assert _counts(services.database) == [2, 2, 2, 2]
@@ -111,9 +97,9 @@ def test_cached_caller_with_ended_credential_is_refused_first(
         "repeated": (first, headers),
     }
     content, headers = again[request_is]
-    with _statements(services.database) as seen:
+    with statements(services.database) as seen:
         refusal(api.post("/v1/jobs", json=content, headers=headers), 401, "not-authenticated")
-    assert sum("INSERT INTO jobs" in statement for statement in seen) == (request_is == "right")
+    assert sum("INSERT INTO jobs" in statement for statement, _ in seen) == (request_is == "right")
     assert _counts(services.database) == [1, 1, 1, 1]
 
 
@@ -140,7 +126,7 @@ def test_concurrent_equal_submissions_write_one_job(
 
 def test_job_read_takes_two_statements_after_caller_lookup(services: Services, payer: Caller, body: Body) -> None:
     job = payer.post("/v1/jobs", json=sign_job(payer, body)).json()
-    with _statements(services.database) as seen:
+    with statements(services.database) as seen:
         assert payer.get(f"/v1/jobs/{job['id']}").json() == job
     assert len(seen) == 3
 
@@ -156,10 +142,10 @@ def test_concurrent_caller_lookups_are_batched_and_fresh(api: httpx.Client, serv
             accounts.sign_out(session, first)
         return await asyncio.gather(*(callers.find(secret) for secret in [*secrets, "zcs_unknown"]))
 
-    with _statements(services.database) as seen:
+    with statements(services.database) as seen:
         found = asyncio.run(find())
     assert [principal is not None for principal in found] == [False, True, True, False]
-    assert sum("FROM credentials" in statement for statement in seen) == 2
+    assert sum("FROM credentials" in statement for statement, _ in seen) == 2
 
 
 def test_failed_lookup_fails_only_its_own_requests(database: Database) -> None:
@@ -302,11 +288,12 @@ def test_waiting_nodes_are_queried_together_and_selectively_woken(world: World, 
         await asyncio.to_thread(_offer, world, nodes[0])
         return await asyncio.gather(*waiting)
 
-    with _statements(world.database) as seen:
+    with statements(world.database) as seen:
         taken = asyncio.run(wait())
     assert taken[0] < 4.9
     assert min(taken[1:]) >= 4.9
-    assert sum("FROM leases" in statement for statement in seen) <= max(taken) / LOOK_SECONDS + 1  # not for each node
+    looks = sum("FROM leases" in statement for statement, _ in seen)
+    assert looks <= max(taken) / LOOK_SECONDS + 1  # not for each node
 
 
 def _offer(world: World, node: str) -> None:

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 from kit.api.clients import refusal
-from kit.engines.sockets import waiting_connections
+from kit.engines.http_servers import waiting_connections
 from kit.waiting import wait_until
 from pydantic import SecretStr
 from starlette.testclient import TestClient

@@ -18,7 +18,7 @@ from sqlalchemy import update
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from market.platform.db.base import utc_now
-from market.platform.events.announcer import announce
+from market.platform.events.service import announce
 from market.webhooks import service as webhooks
 from market.webhooks.http_delivery import is_public, send, sign
 from market.webhooks.models import WebhookDelivery, WebhookEndpoint

@@ -15,7 +15,7 @@ from market.chain.errors import RpcUnavailable
 from market.domain.lifecycle import JobStatus, ProviderStatus
 from market.domain.network import DEVNET
 from market.jobs.models import Job, Slot
-from market.orders import amendments, cancellation
+from market.orders import amendments
 from market.platform.db.session import database_now
 from market.providers import repository as providers
 from market.providers.models import AskRow, Provider
@@ -103,7 +103,7 @@ def test_job_ended_after_close_leaves_node_free(world: World) -> None:
     cancelled, overdue = jobs[0], jobs[1]
     with world.database.transaction() as session:
         principal = Principal(world.read(cancelled).payer, False, 1, "session")
-        cancellation.cancel(session, principal, cancelled)
+        amendments.cancel(session, principal, cancelled)
         session.execute(update(Job).where(Job.id == overdue).values(wait_until=database_now(session)))
     assert draw(world) == 2
     assert statuses(world, jobs[:2]) == ["cancelled", "matching"]

@@ -8,7 +8,7 @@ from sqlalchemy import func, select, update
 
 from market.accounts.service import Principal
 from market.jobs.models import Job, Slot
-from market.orders import cancellation
+from market.orders import amendments
 from market.platform.db.base import utc_now
 from market.providers.models import Attestation, Provider
 from market.training.checkpoints.models import Checkpoint, Pin
@@ -38,7 +38,7 @@ def test_attested_only_excludes_tiers_with_unattested_gpus(world: World) -> None
 
 
 def cancel(world: World, job_id: str) -> None:
-    world.call(cancellation.cancel, Principal(world.read(job_id).payer, False, 1, "session"), job_id)
+    world.call(amendments.cancel, Principal(world.read(job_id).payer, False, 1, "session"), job_id)
 
 
 def test_job_gets_matching_nodes_and_others_get_rest(world: World) -> None:

@@ -7,7 +7,7 @@ from kit.verification.verification_fixtures import VerificationWorld, verificati
 
 from market.accounts.service import Principal
 from market.jobs import repository as jobs_repository
-from market.orders import cancellation
+from market.orders import amendments
 from market.providers import lifecycle as providers
 from market.training.commitments.errors import CommitmentRepeated
 from market.training.leases import service as leases
@@ -37,7 +37,7 @@ def test_every_commitment_enters_window_regardless_of_unit_outcome(world: Verifi
     assert [window.leaf_count for window in world.windows()] == [2], "two can still be uploaded"
     world.commit_window()
     # The other two are committed when the job is cancelled.
-    world.call(cancellation.cancel, Principal(world.read(job_id).payer, False, 1, "session"), job_id)
+    world.call(amendments.cancel, Principal(world.read(job_id).payer, False, 1, "session"), job_id)
     world.commit_window()
     units = world.units(job_id)
     assert {unit.status for unit in units} == {"lost", "rejected"}

@@ -20,7 +20,7 @@ from market.training.leases.errors import LeaseLost, ResultRefused, WrongStep
 from market.training.leases.schemas import CommitTraining
 from market.training.units import repository as units_repository
 from market.training.units.models import Unit
-from zoo_protocol.content.cid import cid_of_raw
+from zoo_protocol.content.unixfs import cid_of_file
 from zoo_protocol.hashing import from_hex, to_hex
 from zoo_protocol.messages import UnitCommitment, sign, typed_data
 
@@ -30,7 +30,7 @@ from zoo_protocol.messages import UnitCommitment, sign, typed_data
     [
         ({"leaves": [to_hex(b"\1" * 32)] * 2}, "leaves", "wrong_leaves"),
         ({"leaves": [to_hex(b"\1" * 32)] * 3}, "leaves", "wrong_leaves"),
-        ({"payload_cid": cid_of_raw(b"never stored")}, "payload_cid", "payload_missing"),
+        ({"payload_cid": cid_of_file(b"never stored")}, "payload_cid", "payload_missing"),
         ({"payload_sha256": to_hex(b"\1" * 32)}, "payload_sha256", "payload_mismatch"),
         ({"salt": to_hex(b"\1" * 32)}, "salt", "payload_mismatch"),
         ({"slot_state_digest": to_hex(b"\1" * 32)}, "leaves", "wrong_end_leaf"),

@@ -17,8 +17,8 @@ from market.training.checkpoints.models import StatePin
 from market.training.leases import service as leases
 from market.training.leases.errors import ResultRefused
 from market.training.leases.schemas import CompletePin, LeaseKind
-from market.training.replication.checkpoint_pins import MAX_ATTEMPTS
-from market.training.retention import slot_states
+from market.training.replication.pins import MAX_ATTEMPTS
+from market.training.retention import service as retention
 from market.training.units import service as units
 from market.training.units.models import Unit
 from zoo_protocol.hashing import from_hex, sha256, to_hex
@@ -68,7 +68,7 @@ def _holders(world: World, job_id: str) -> dict[str, list[str]]:
 
 
 def _release(world: World, now: datetime | None = None) -> int:
-    return slot_states.unpin_states(world.database, world.storage, DEVNET, now or utc_now())
+    return retention.unpin_states(world.database, world.storage, DEVNET, now or utc_now())
 
 
 def test_published_state_is_pinned_evenly_by_three_nodes(world: World, nodes: list[str], job_id: str) -> None:
@@ -154,6 +154,7 @@ def test_older_state_is_released_after_newer_proof(world: World, nodes: list[str
     assert _release(world, later) == 0
 
 
+@pytest.mark.long
 def test_nodes_receive_release_of_older_states(world: World, nodes: list[str], job_id: str) -> None:
     first = _published(world, job_id, nodes)
     _pin_all(world, job_id, nodes)

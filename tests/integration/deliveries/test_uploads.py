@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import httpx
@@ -49,10 +50,12 @@ def test_interrupted_upload_resumes_in_another_lease_and_process(node: Node, sta
     node.market.complete(second, {"published_cid": cid})  # repeating it changes nothing
 
 
+@pytest.mark.long
 def test_killed_upload_resends_pieces_in_flight(node: Node, state: Path, world: World) -> None:
     lease = node.lease()
     script = """
 import json, sys
+from dataclasses import asdict
 from pathlib import Path
 from zoo_compute.client.http import Connection
 from zoo_compute.base.link import Link
@@ -66,7 +69,7 @@ market = Market(Connection(url, wallet=Wallet(key), link=link))
 with HeldLease(market, Lease.from_dict(json.loads(lease))) as held:
     upload_file(market, held, Path(path), link)
 """
-    arguments = [node.url, node.key, json.dumps(lease.as_dict()), str(state)]
+    arguments = [node.url, node.key, json.dumps(asdict(lease)), str(state)]
     process = subprocess.Popen([sys.executable, "-c", script, *arguments])
 
     def has_begun() -> object:
@@ -154,7 +157,7 @@ def test_only_holder_sends_only_requested_pieces(node: Node, state: Path, world:
     lease, cid = node.lease(), file_cid(state)
     for holder, token in ((world.node(), lease.token), (node.address, "0x" + "11" * 32)):
         other = Node(world, api, holder, node.domain)
-        forged = Lease.from_dict(lease.as_dict() | {"token": token})
+        forged = Lease.from_dict(asdict(lease) | {"token": token})
         with raises_code(ApiError, "lease-lost"):
             other.market.file_state(forged, cid)
     content = b"something else"

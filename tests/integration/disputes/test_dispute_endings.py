@@ -18,7 +18,7 @@ from sqlalchemy import update
 from structlog.testing import capture_logs
 
 from market.chain.models import TxIntent
-from market.chain.requests import RETRY_AFTER
+from market.chain.service import RETRY_AFTER
 from market.platform.db.base import utc_now
 from market.training.leases.schemas import LeaseKind
 from market.verification.decisions import unit_outcomes

@@ -111,7 +111,7 @@ def test_crashed_referee_signs_same_verdict_again(live: RefereeWorld, honest: No
     member = next(account for account in REFEREES if account.address in committee)
     before = live.referee(member, url=NOWHERE)
     with pytest.MonkeyPatch.context() as patch:  # the market answers during the verdict, and then no more
-        patch.setattr(before._sources.market, "dispute", live.market(member).dispute)
+        patch.setattr(before.market, "dispute", live.market(member).dispute)
         before.watch()
     journal = Verdicts(Workspace(live.directory / member.address).verdicts)
     (signed,) = journal.all()

@@ -51,6 +51,7 @@ def all_referees() -> set[str]:
     return {account.address for account in REFEREES}
 
 
+@pytest.mark.long
 def test_unresponsive_committee_is_replaced_and_dispute_upheld(live: RefereeWorld, cheat: Node) -> None:
     referees, opened = disputed(live, cheat)
     silent = set(committee(live, opened))
@@ -118,7 +119,7 @@ def test_nodes_submit_deciding_signatures_during_outage(
         return found
 
     for referee in quorum:
-        monkeypatch.setattr(referee._sources.market, "dispute", known_dispute)
+        monkeypatch.setattr(referee.market, "dispute", known_dispute)
         referee.watch()
     assert live.state(opened).signed == set()
     live.pass_time(LATE)

@@ -18,9 +18,9 @@ from market.domain.verification.sampling import OFFENCE_IDS
 from market.platform.db.base import utc_now
 from market.providers.models import Provider, ProviderEpoch
 from market.training.leases.schemas import LeaseKind
-from market.verification.samples import inclusion
+from market.verification.samples import service as samples
 from zoo_compute.chain.settlements import ChainReader
-from zoo_compute.devnet.adversaries.attacks import KINDS, REFUSE, WITHHOLD, executor_of
+from zoo_compute.devnet.adversaries.adversary import KINDS, REFUSE, WITHHOLD, executor_of
 from zoo_compute.node.execution.executor import Executor
 from zoo_protocol.hashing import to_hex
 from zoo_protocol.payments.job_record import unit_leaf
@@ -89,7 +89,7 @@ def unit_of(live: VerificationWorld, job_id: str, node: Node):  # type: ignore[n
 def _check_what_is_shown(live: LiveWorld, job_id: str, node: Node) -> None:
     unit = unit_of(live, job_id, node)
     leaf = to_hex(unit_leaf(job_id, unit.round, unit.slot, node.address, unit.trace_root, unit.payload_hash))
-    shown = live.call(inclusion.inclusion, leaf)
+    shown = live.call(samples.inclusion, leaf)
     assert shown is not None
     assert shown.trace == unit.leaves
     served = {sample.segment: sample.state_cid for sample in live.samples() if sample.unit_id == unit.id}
@@ -101,13 +101,13 @@ def test_undecided_trace_is_not_public(live: LiveWorld) -> None:
     job_id = live.train(node)
     unit = unit_of(live, job_id, node)
     leaf = to_hex(unit_leaf(job_id, unit.round, unit.slot, node.address, unit.trace_root, unit.payload_hash))
-    shown = live.call(inclusion.inclusion, leaf)
+    shown = live.call(samples.inclusion, leaf)
     assert shown is not None
     assert (shown.trace, shown.states) == (None, {})
 
 
 class _GuessingExecutor(Executor):
-    def run(self, task, timeout, on_progress=None, **more):  # type: ignore[no-untyped-def]
+    def run(self, task, *options, **more):  # type: ignore[no-untyped-def]
         return {"end_leaf": task["start_leaf"], "steps": 0}
 
 

@@ -33,9 +33,9 @@ class _EchoExecutor(Executor):
     copies_first = False
     leaves_of: dict[tuple[str, int, int], list[str]] = {}  # noqa: RUF012  by job, round and slot; the test fills it
 
-    def run(self, task: dict[str, Any], timeout: float, on_progress: Any = None, **more: Any) -> dict[str, Any]:
+    def run(self, task: dict[str, Any], *options: Any, **more: Any) -> dict[str, Any]:
         if (task["segment"] == 0) is not self.copies_first:
-            return super().run(task, timeout, on_progress, **more)
+            return super().run(task, *options, **more)
         leaves = self.leaves_of[task["job_id"], task["round"], task["slot"]]
         return {"end_leaf": leaves[task["segment"] + 1], "inner_digest": OTHER_LEAF, "steps": 0}
 

@@ -12,7 +12,7 @@ from sqlalchemy import select
 from market.training.leases.models import Lease
 from market.training.leases.schemas import LeaseKind
 from training_gym.units.trace import state_path
-from zoo_compute.node.disk.durable_files import write_json
+from zoo_compute.node.disk.files import write_json
 
 
 def one_bit(path: Path) -> None:
@@ -33,7 +33,7 @@ def trained(live: LiveWorld, provider: Node) -> tuple[str, Path]:
     return job_id, provider.worker.workspace.unit(job_id, 0, 0)
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("damage", ["gone", *(pytest.param(one, marks=pytest.mark.long) for one in ("one bit", "cut"))])
 def test_damaged_state_is_recomputed_before_reveal(
     live: LiveWorld, caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:

@@ -17,7 +17,7 @@ from market.training.leases.schemas import LeaseKind
 from market.verification.samples import repository as samples_repository
 from market.verification.samples.models import ClassDrift, Comparison, Sample
 from training_gym.runtime.profile import ExecutionProfile
-from zoo_compute.devnet.adversaries.attacks import executor_of
+from zoo_compute.devnet.adversaries.adversary import executor_of
 from zoo_compute.node.execution.executor import Executor
 
 pytestmark = pytest.mark.long

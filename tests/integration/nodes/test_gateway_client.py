@@ -14,11 +14,12 @@ from kit.waiting import delay
 from zoo_compute.base.errors import ConfigError
 from zoo_compute.content.blockstore import BlockNotFound, BlockStore
 from zoo_compute.content.gateway import GatewayClient, GatewayUnavailable
-from zoo_protocol.content.cid import BlockMismatch, ContentTooLarge, InvalidCid, cid_of_raw
+from zoo_protocol.content.cid import BlockMismatch, ContentTooLarge, InvalidCid, parse
+from zoo_protocol.content.unixfs import cid_of_file
 
 CHUNK = 262_144
 SEVERAL = random.Random(2).randbytes(5 * CHUNK + 1)
-ABSENT = cid_of_raw(b"nobody stores this")
+ABSENT = cid_of_file(b"nobody stores this")
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +95,7 @@ def test_interrupted_archive_is_completed_by_blocks(store, file):
 
 def test_interrupted_download_continues(store, file, tmp_path):
     target = tmp_path / "model"
-    lacking = [cid_of_raw(SEVERAL[at : at + CHUNK]) for at in range(2 * CHUNK, len(SEVERAL), CHUNK)]
+    lacking = [cid_of_file(SEVERAL[at : at + CHUNK]) for at in range(2 * CHUNK, len(SEVERAL), CHUNK)]
 
     def fail_after_two(path: str, body: bytes) -> bytes | None:
         return None if "format=car" in path or any(cid in path for cid in lacking) else body
@@ -142,12 +143,12 @@ def test_missing_blocks_are_requested_concurrently(store, file, tmp_path, begun)
     else:
         with GatewayClient([store.gateway_url], store=blocks) as client:
             client.block(file)
-            client.block(cid_of_raw(SEVERAL[:CHUNK]))
+            client.block(cid_of_file(SEVERAL[:CHUNK]))
     with faulty(store.gateway_url, gathering) as (url, asked), GatewayClient([url], store=blocks) as client:
         assert client.download(file, target, max_bytes=len(SEVERAL)) == len(SEVERAL)
     assert target.read_bytes() == SEVERAL
     assert gathering.most >= gathering.LEAST
-    assert not any(cid_of_raw(SEVERAL[:CHUNK]) in path for path in asked)
+    assert not any(cid_of_file(SEVERAL[:CHUNK]) in path for path in asked)
     assert len(set(asked)) == len(asked)
 
 
@@ -217,7 +218,8 @@ def test_corrupted_partial_download_is_replaced(file, client, tmp_path):
 def test_pinned_file_is_read_from_store_only(store, file, tmp_path):
     blocks = BlockStore(tmp_path)
     with GatewayClient([store.gateway_url], store=blocks) as client:
-        assert client.pin(file, max_bytes=len(SEVERAL)) == len(SEVERAL)
+        assert client.fetch(file, max_bytes=len(SEVERAL)) == SEVERAL
+    assert blocks.pin(parse(file)) == len(SEVERAL)
     with (
         faulty(store.gateway_url, lambda _path, body: body) as (url, asked),
         GatewayClient([url], store=BlockStore(tmp_path)) as client,

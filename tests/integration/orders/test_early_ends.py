@@ -11,7 +11,7 @@ from market.accounts.service import Principal
 from market.domain.lifecycle import JobStatus
 from market.domain.nodes.uptime import minute_of
 from market.jobs import repository as jobs_repository
-from market.orders import cancellation
+from market.orders import amendments
 from market.orders.errors import NotCancellable
 from market.platform.db.base import utc_now
 from market.providers.models import AskRow
@@ -20,7 +20,7 @@ from market.training.leases import service as leases
 from market.training.leases.errors import LeaseLost
 from market.training.leases.models import Lease
 from market.training.matching import book
-from market.training.rounds import first_checkpoint
+from market.training.rounds import service as rounds
 from market.training.units import service as units
 from market.training.uploads import service as uploads
 from market.training.uploads.models import Upload
@@ -99,7 +99,7 @@ def test_job_dataset_survives_release_of_equal_unit_file(world: World, nodes: li
     world.call(lambda session: session.add(Upload(unit_id=unit.id, purpose=uploads.PAYLOAD, **state)))
     manifest = world.storage.put(DatasetManifest(split, split).to_bytes(), max_bytes=2**20).cid
     world.spec = replace(world.spec, dataset=manifest)
-    first_checkpoint.build_initial_checkpoint(world.database, world.storage, world.job())
+    rounds.build_initial_checkpoint(world.database, world.storage, world.job())
     assert uploads.delete_stale(world.database, world.storage, utc_now()) == 1
     assert world.storage.is_pinned(split.cid)
 
@@ -109,8 +109,8 @@ def test_cancelled_running_job_pays_delivered_units(world: World, nodes: list[st
     world.deliver(nodes[0])
     at_work = world.work(nodes[1])
     payer = Principal(world.read(job_id).payer, frozenset(), 1, "session")
-    world.call(cancellation.cancel, payer, job_id)
-    world.call(cancellation.cancel, payer, job_id)  # again: nothing happens
+    world.call(amendments.cancel, payer, job_id)
+    world.call(amendments.cancel, payer, job_id)  # again: nothing happens
     assert world.read(job_id).status == JobStatus.CANCELLED
     statuses = [(unit.status, unit.reason) for unit in world.units(job_id)]
     assert statuses == [("uploaded", None)] + [("lost", "cancelled_by_payer")] * 3
@@ -127,14 +127,14 @@ def test_cancelled_running_job_pays_delivered_units(world: World, nodes: list[st
 def test_job_is_cancellable_only_before_training_ends(world: World, nodes: list[str]) -> None:
     waiting, finished = world.job(), world.running(nodes, rounds=1)
     principal = Principal(world.read(waiting).payer, frozenset(), 1, "session")
-    world.call(cancellation.cancel, principal, waiting)
+    world.call(amendments.cancel, principal, waiting)
     assert world.read(waiting).status == JobStatus.CANCELLED
     assert ("settlement.settle", ()) in world.wakes.seen
     world.deliver_all(nodes)
     world.aggregate(finished)
     admin = Principal(nodes[0], frozenset({"admin"}), 1, "session")
     with pytest.raises(NotCancellable):
-        world.call(cancellation.cancel, admin, finished)
+        world.call(amendments.cancel, admin, finished)
 
 
 def test_waiting_ends_exactly_at_wait_until(world: World) -> None:

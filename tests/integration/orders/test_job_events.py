@@ -5,17 +5,16 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
 import httpx
 import pytest
 from kit.api.clients import Caller, refusal, sign_in
 from kit.jobs.jobs_fixtures import World
+from kit.measures import statements
 from kit.records import Records
 from kit.waiting import wait_until
 from redis import Redis
 from sqlalchemy import text
-from sqlalchemy.event import listen
 
 from market.accounts.models import Account
 from market.domain.lifecycle import JobStatus
@@ -24,8 +23,7 @@ from market.platform.db.base import utc_now
 from market.platform.db.redis_client import connect_redis
 from market.platform.db.session import Database
 from market.platform.events import repository as events_repository
-from market.platform.events.announcer import announce, delete_old_steps
-from market.platform.events.service import emit
+from market.platform.events.service import announce, delete_old_steps, emit
 from market.platform.storage.client import Storage
 from market.settings import Settings
 
@@ -150,14 +148,13 @@ def test_events_after_id_are_read_by_index(job: Watched) -> None:
         )
         last = session.scalar(text("SELECT max(id) FROM job_events")) - 10
         session.execute(text("ANALYZE job_events"))
-        plans: list[str] = []
-
-        def explain(connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
-            if "ORDER BY" in statement and "EXPLAIN" not in statement:
-                plans.extend(row[0] for row in connection.exec_driver_sql(f"EXPLAIN {statement}", parameters))
-
-        listen(job.database.engine, "before_cursor_execute", explain)
-        assert len(events_repository.announced_after(session, job.id, last, 200)) == 10
+        with statements(job.database) as seen:
+            assert len(events_repository.announced_after(session, job.id, last, 200)) == 10
+        plans = [
+            "\n".join(session.connection().exec_driver_sql(f"EXPLAIN {statement}", parameters).scalars())
+            for statement, parameters in seen
+            if "ORDER BY" in statement
+        ]
     plan = "\n".join(plans)
     assert "ix_job_events_job_id_announced_at_id" in plan
     assert "Sort" not in plan

@@ -21,7 +21,7 @@ from kit.jobs.jobs_fixtures import ZEN
 from market.platform.http.services import Services
 from market.platform.storage.client import Storage
 from training_gym.spec.config import MAX_SEGMENTS
-from zoo_protocol.content.cid import cid_of_raw
+from zoo_protocol.content.unixfs import cid_of_file
 
 
 def _set(path: str, value: Any) -> Callable[[Body], None]:
@@ -79,7 +79,7 @@ def test_dataset_manifest_with_non_text_key_is_refused(services: Services, payer
         (_set("sampling_bps", 2_501), "invalid-order", "sampling_bps"),
         (_set("sampling_bps", 0), "invalid-request", "sampling_bps"),
         (_set("requirements", {"attested": True}), "invalid-request", "requirements.attested"),
-        (_set("data_config.dataset", cid_of_raw(b"nowhere")), "dataset-not-found", "data_config.dataset"),
+        (_set("data_config.dataset", cid_of_file(b"nowhere")), "dataset-not-found", "data_config.dataset"),
     ],
 )
 def test_invalid_jobs_are_refused_by_quote_and_submission(

@@ -26,8 +26,7 @@ from market.domain.nodes.placement import Requirements
 from market.jobs.models import Job
 from market.jobs.service import get
 from market.orders import submission
-from market.payments.payables.job_settlement import start_settling
-from market.payments.payables.service import jobs_to_settle
+from market.payments.payables.service import jobs_to_settle, start_settling
 from market.platform.http.services import Services
 from market.platform.storage.client import Storage
 from training_gym.spec.config import METHODS

@@ -13,8 +13,7 @@ from kit.payments.settlement_fixtures import PRICE, PROVIDERS, UNIT_PAY, Settlem
 from sqlalchemy import select
 
 from market.chain.contracts.codec import decode_result, encode_call
-from market.chain.requests import RETRY_AFTER
-from market.chain.service import intents_about
+from market.chain.service import RETRY_AFTER, intents_about
 from market.domain.lifecycle import DisputeStatus, IntentStatus
 from market.domain.network import DEVNET
 from market.domain.verification.lifecycle import WindowStatus

@@ -7,7 +7,7 @@ from kit.payments.cancelled_jobs import cancelled_job, decide, final_event, sett
 
 from market.accounts.service import Principal
 from market.domain.lifecycle import IntentStatus, JobStatus
-from market.orders import cancellation
+from market.orders import amendments
 from market.payments.settlement import service as settlement
 from zoo_protocol.content.cid import cids_of_digest
 from zoo_protocol.hashing import from_hex
@@ -84,7 +84,7 @@ def test_refused_settlement_keeps_job_in_settling(world: World, cancelled: str) 
 def test_job_without_paid_units_is_fully_refunded(world: World) -> None:
     job_id = world.running([world.node() for _ in range(4)])
     payer = Principal(world.read(job_id).payer, frozenset(), 1, "session")
-    world.call(cancellation.cancel, payer, job_id)
+    world.call(amendments.cancel, payer, job_id)
     settle(world)
     [intent] = settle_intents(world)
     root, _, [line] = intent.arguments  # type: ignore[misc]

@@ -12,7 +12,7 @@ from kit.payments.settlement_fixtures import (  # noqa: F401  (fixtures)
 )
 
 from market.chain.contracts.codec import ChainEvent
-from market.domain.lifecycle import JobStatus, UnitStatus
+from market.domain.lifecycle import DISPUTE_STATUSES, DisputeStatus, JobStatus, UnitStatus
 from market.payments.settlement import contested_units
 from market.payments.settlement import service as settlement
 from market.training.units.models import Unit
@@ -86,13 +86,13 @@ def test_repeated_veto_is_answered_with_growing_delay(market: SettlementWorld) -
 @pytest.mark.parametrize(
     ("outcome", "is_paid"),
     [
-        (contested_units.Outcome.PROVIDER_LOST, False),
-        (contested_units.Outcome.CHALLENGER_LOST, True),
-        (contested_units.Outcome.UNDECIDED, False),
+        (DisputeStatus.PROVIDER_LOST, False),
+        (DisputeStatus.CHALLENGER_LOST, True),
+        (DisputeStatus.UNDECIDED, False),
     ],
 )
 def test_contested_unit_of_vetoed_batch_awaits_dispute(
-    market: SettlementWorld, outcome: contested_units.Outcome, is_paid: bool
+    market: SettlementWorld, outcome: DisputeStatus, is_paid: bool
 ) -> None:
     job = market.ended_job(FIRST, SECOND)
     market.settled()
@@ -104,7 +104,7 @@ def test_contested_unit_of_vetoed_batch_awaits_dispute(
     assert (line["units"], line["last"]) == ("1", False)
     market.settled()
     assert len(market.batches()) == 2
-    _dispute(market, market.units(job)[0], "DisputeEnded", outcome=outcome)
+    _dispute(market, market.units(job)[0], "DisputeEnded", outcome=DISPUTE_STATUSES.index(outcome))
     market.settled()
     unit = market.units(job)[0]
     expected = (UnitStatus.VERIFIED, None) if is_paid else (UnitStatus.REJECTED, contested_units.LOST)

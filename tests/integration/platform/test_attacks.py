@@ -20,7 +20,7 @@ from sqlalchemy import text
 from market.ledger.models import LedgerReconciliation
 from market.platform.db.base import utc_now
 from market.platform.db.task_queue import celery_sender
-from market.platform.events.announcer import announce
+from market.platform.events.service import announce
 from market.platform.http.services import Services
 from market.webhooks import service as webhooks
 from zoo_compute.devnet.processes import free_port

@@ -2,13 +2,13 @@
 
 from datetime import timedelta
 
+from kit.measures import statements
 from kit.records import Records
-from sqlalchemy import event, update
+from sqlalchemy import update
 
 from market.chain.contracts.bindings import WorkWindows
 from market.chain.models import TxAttempt, TxIntent
-from market.chain.requests import request_call
-from market.chain.service import intents_about, queue_intent
+from market.chain.service import intents_about, queue_intent, request_call
 from market.chain.transactions.limits import Limits
 from market.platform.db.base import utc_now
 
@@ -43,15 +43,9 @@ def test_long_refused_call_costs_no_more_queries(records: Records) -> None:
     for _ in range(12):
         _ask(records)
         _refuse(records)
-    statements = 0
-
-    def count(*_: object) -> None:
-        nonlocal statements
-        statements += 1
-
-    event.listen(records.database.engine, "before_cursor_execute", count)
-    _ask(records)
-    assert statements < 8
+    with statements(records.database) as seen:
+        _ask(records)
+    assert len(seen) < 8
     assert _keys(records)[-1] == f"window:{ROOT}:12"
 
 

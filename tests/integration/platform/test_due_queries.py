@@ -1,14 +1,14 @@
 """Queries that sweep and settlement repeat every two seconds, among many settled jobs."""
 
 import re
-from typing import Any
 
 from kit.jobs.jobs_fixtures import World
-from sqlalchemy import event, text
+from kit.measures import statements
+from sqlalchemy import text
 
 from market.payments.settlement.plan import due_batches
 from market.platform.db.base import utc_now
-from market.training.evaluation.validation import jobs_to_validate
+from market.training.evaluation.service import jobs_to_validate
 from market.training.rounds.service import due_jobs
 
 SETTLED = {  # changed columns of 5,000 copies, and the row that is copied
@@ -32,16 +32,10 @@ def test_due_queries_read_open_jobs_by_index(world: World, nodes: list[str]) -> 
         text("UPDATE checkpoints SET validation_loss = NULL WHERE job_id NOT LIKE 'settled%'"),
         text("ANALYZE jobs, units, checkpoints"),
     )
-    queries: list[tuple[str, Any]] = []
-
-    def note(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
-        queries.append((statement, parameters))
-
-    event.listen(world.database.engine, "before_cursor_execute", note)
-    assert due_jobs(world.database) == [job_id]
-    assert jobs_to_validate(world.database) == [job_id]
-    assert world.call(due_batches, world.settings, utc_now()) == []
-    event.remove(world.database.engine, "before_cursor_execute", note)
+    with statements(world.database) as queries:
+        assert due_jobs(world.database) == [job_id]
+        assert jobs_to_validate(world.database) == [job_id]
+        assert world.call(due_batches, world.settings, utc_now()) == []
     with world.database.engine.connect() as connection:
         plans = [
             "\n".join(connection.exec_driver_sql(f"EXPLAIN {statement}", parameters).scalars())

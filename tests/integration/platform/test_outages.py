@@ -19,9 +19,8 @@ from market.platform.db.base import utc_now
 from market.platform.db.session import Database
 from market.platform.http.services import Services
 from market.providers.benchmarks import service as benchmarks
-from market.providers.models import Provider, ProviderEpoch
+from market.providers.models import ComponentHeartbeat, Outage, Provider, ProviderEpoch
 from market.providers.outages import service as outages
-from market.providers.outages.models import ComponentHeartbeat, Outage
 from market.providers.record import repository as record_repository
 from market.settings import Settings
 from market.training.leases import expiry

@@ -3,7 +3,7 @@
 import socket
 
 import pytest
-from kit.engines.sockets import waiting_connections
+from kit.engines.http_servers import waiting_connections
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from market.app import create_app
 from market.platform.breaker import Breaker
 from market.platform.db.redis_client import breaker_of, connect_redis
-from market.providers.node_sessions import acquire_wallet_lock
+from market.providers.liveness import acquire_wallet_lock
 from market.settings import Settings
 
 

@@ -30,8 +30,7 @@ from market.providers.models import Provider
 from market.settings import Settings
 from zoo_compute.chain.wallet import Wallet
 from zoo_compute.client.http import Connection
-from zoo_compute.node.attestation.gpu_statements import GpuSource
-from zoo_compute.node.attestation.quotes import AttestationRenewal, QuoteSource, collateral_from
+from zoo_compute.node.attestation import AttestationRenewal, GpuSource, QuoteSource, collateral_from
 from zoo_compute.node.market.calls import Market
 from zoo_protocol.attestation.gpu_attestation import GpuStatement
 from zoo_protocol.attestation.tee_quotes import Evidence, with_gpus

@@ -15,7 +15,7 @@ from market.platform.http.services import Services
 from market.platform.storage.client import Storage
 from market.providers.benchmarks import service as benchmarks
 from market.providers.models import BenchmarkRun, Provider
-from market.providers.record import reviews
+from market.providers.record import reliability
 from zoo_protocol.content.unixfs import cid_of_file
 
 
@@ -177,7 +177,7 @@ def test_benchmark_repeats_at_secret_time(api: httpx.Client, database: Database,
     benchmarks.demote_overdue(database, now + timedelta(days=1))
     found = api.get(f"/v1/providers/{node.address}").json()
     assert (found["status"], found["reason"]) == ("demoted", "rebenchmark_missed")
-    reviews.review(database, DEVNET, now)
+    reliability.review(database, DEVNET, now)
     assert calls.status_of(api, node.address) == "demoted"  # however reliable it is otherwise
     calls.pass_benchmark(node)
     assert calls.status_of(api, node.address) == "benchmarked"

@@ -18,10 +18,11 @@ from market.platform.db.session import Database
 from market.platform.events.models import AuditEvent
 from market.platform.http.services import Services
 from market.providers import service as providers
+from market.providers.attestation.schemas import Collateral
 from market.providers.liveness import Liveness
 from market.providers.models import Provider
 from market.settings import Settings
-from zoo_protocol.attestation.tee_quotes import COLLATERAL_FIELDS, Evidence, Verified
+from zoo_protocol.attestation.tee_quotes import Evidence, Verified
 from zoo_protocol.messages import Heartbeat, sign, struct_hash, typed_data
 
 
@@ -243,7 +244,7 @@ def test_tee_quote_is_requested_again_when_chain_unreachable(
     monkeypatch.setattr(Evidence, "verify", lambda *_: valid)
     node = calls.registered(api)
     challenge = node.post("/v1/attestations", json={}).json()
-    collateral = dict.fromkeys(COLLATERAL_FIELDS, "00")
+    collateral = dict.fromkeys(Collateral.model_fields, "00")
     body = {"quote": "00" * 64, "collateral": collateral}
     for _ in range(2):
         answer = node.post(f"/v1/attestations/{challenge['id']}/quote", json=body)

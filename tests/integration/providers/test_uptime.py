@@ -16,7 +16,7 @@ from market.payments.rewards import repository as rewards
 from market.providers import lifecycle
 from market.providers import service as providers
 from market.providers.models import DowntimePenalty, EvaluatedEpoch, HeartbeatHour, Provider, ProviderEpoch
-from market.providers.record import reliability, reviews
+from market.providers.record import reliability
 from market.providers.record import repository as record_repository
 from zoo_protocol.hashing import canonical_json
 
@@ -42,7 +42,7 @@ def test_downtime_in_committed_period_is_slashed_once(market: RewardsWorld, api:
     assert market.chain.views.at_risk(PROVIDER.address) == STAKE * 95 // 100
     assert len(market.all(select(TxIntent).where(TxIntent.kind == "slash"))) == 1
     assert market.node(PROVIDER).status == ProviderStatus.JAILED
-    reviews.review(market.database, DEVNET, market.now())
+    reliability.review(market.database, DEVNET, market.now())
     assert market.node(PROVIDER).reliability_bps == 8_000 * 9 // 10 // 2  # uptime of 90 %, one fresh slash
     [record] = market.all(
         select(ProviderEpoch).where(ProviderEpoch.provider == PROVIDER.address, ProviderEpoch.epoch == day)
@@ -74,7 +74,7 @@ def test_market_outage_lowers_no_uptime(market: RewardsWorld) -> None:
     judged = market.all(select(EvaluatedEpoch).order_by(EvaluatedEpoch.epoch))
     assert [(row.usual_nodes, row.counted_minutes) for row in judged] == [(4, 1080), (4, 1)]
     assert market.all(select(HeartbeatHour)) == []
-    reviews.review(market.database, DEVNET, market.now())
+    reliability.review(market.database, DEVNET, market.now())
     assert {market.node(node).reliability_bps for node in NODES} == {8_000}
 
 
@@ -101,7 +101,7 @@ def test_unreliable_provider_is_demoted_until_benchmark_or_recovery(market: Rewa
     def lose(units: int) -> None:
         for _ in range(units):
             market.call(reliability.record_lost_unit, address, now)
-        reviews.review(market.database, DEVNET, now)
+        reliability.review(market.database, DEVNET, now)
 
     lose(7)
     assert market.node(PROVIDER).status == ProviderStatus.ACTIVE
@@ -119,7 +119,7 @@ def test_unreliable_provider_is_demoted_until_benchmark_or_recovery(market: Rewa
     assert market.node(PROVIDER).status == ProviderStatus.DEMOTED
     later = now + timedelta(days=60)
     market.call(reliability.record_served_bytes, address, 0, later)
-    reviews.review(market.database, DEVNET, later)
+    reliability.review(market.database, DEVNET, later)
     assert market.node(PROVIDER).status == ProviderStatus.ACTIVE
     assert market.node(PROVIDER).reason == "stake_sufficient"
 

@@ -22,7 +22,7 @@ from sqlalchemy import text
 
 from market.accounts.service import Principal
 from market.jobs import repository as jobs_repository
-from market.orders import cancellation
+from market.orders import amendments
 from market.training.aggregation import service as aggregation
 from market.training.aggregation import tree
 from market.training.units import service as units
@@ -148,7 +148,7 @@ def test_sum_is_not_kept_for_ended_job(world: World, far_apart: list[str]) -> No
 
     def end_meanwhile(data: Any, **options: Any) -> Any:
         payer = Principal(world.read(job_id).payer, frozenset(), 1, "session")
-        world.call(cancellation.cancel, payer, job_id)
+        world.call(amendments.cancel, payer, job_id)
         world.aggregate(job_id)
         stored = put(data, **options)
         sums.append(stored.cid)

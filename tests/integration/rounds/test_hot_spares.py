@@ -13,7 +13,7 @@ from market.platform.db.base import utc_now
 from market.providers import lifecycle as providers
 from market.providers.models import Provider
 from market.training.checkpoints.models import Checkpoint
-from market.training.leases import expiry, job_stop
+from market.training.leases import expiry
 from market.training.leases import service as leases
 from market.training.leases.models import Lease
 from market.training.leases.schemas import CompleteFollow, LeaseKind, LeaseView
@@ -95,7 +95,7 @@ def test_node_follows_only_one_active_job(world: World, nodes: list[str], job_id
     with world.database.transaction() as session:
         job = session.get_one(Job, job_id)
         transition_job(session, job, JobEvent.FAIL, reason="a test")
-        job_stop.stop_training(session, job, "a test")
+        leases.stop_training(session, job, "a test")
     assert world.call(lambda session: session.get_one(Lease, open_lease.id).reason) == "a test"
     for node in (spare, another):
         assert world.pull(node, LeaseKind.FOLLOW) is None

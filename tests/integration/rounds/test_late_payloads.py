@@ -17,8 +17,7 @@ from market.platform.db.base import utc_now
 from market.training.aggregation import service as aggregation
 from market.training.aggregation import tree
 from market.training.aggregation.models import AggregationLeaf
-from market.training.checkpoints import pin_rules
-from market.training.checkpoints.service import load_outer, load_parameters
+from market.training.checkpoints.service import PIN_GRACE, load_outer, load_parameters
 from market.training.leases import errors as leases_errors
 from market.training.leases import expiry
 from market.training.leases.errors import ResultRefused
@@ -244,7 +243,7 @@ def _uploading_at_the_end(world: World, nodes: list[str]) -> tuple[str, Work]:
 
 
 def _status_without_pins(world: World, job_id: str) -> str:
-    world.change(Job, job_id, trained_at=utc_now() - pin_rules.PIN_GRACE)
+    world.change(Job, job_id, trained_at=utc_now() - PIN_GRACE)
     world.dispatch(job_id)
     return world.read(job_id).status
 

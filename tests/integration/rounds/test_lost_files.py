@@ -9,7 +9,7 @@ from kit.jobs.aggregation_tree_fixtures import in_one_place, leaves_of, nodes_fa
 from kit.jobs.jobs_fixtures import World
 
 from market.platform.storage.errors import BlobNotFound
-from market.training.evaluation.consistency import examine
+from market.training.evaluation.service import examine
 from training_gym.units.checkpoint import CheckpointManifest
 from zoo_compute.content.blockstore import BlockStore
 
@@ -38,8 +38,15 @@ def test_lost_sum_is_computed_again(world: World, far_apart: list[str], ipfs: di
     assert world.checkpoint(job_id) == expected
 
 
-@pytest.mark.parametrize("lost", [1, 6])
-@pytest.mark.parametrize("as_tree", [True, False])
+@pytest.mark.parametrize(
+    ("as_tree", "lost"),
+    [
+        (True, 1),
+        (False, 6),
+        pytest.param(True, 6, marks=pytest.mark.long),
+        pytest.param(False, 1, marks=pytest.mark.long),
+    ],
+)
 def test_round_continues_without_lost_payloads(
     world: World, far_apart: list[str], ipfs: dict[str, str], as_tree: bool, lost: int
 ) -> None:

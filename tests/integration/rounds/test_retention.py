@@ -20,7 +20,7 @@ from market.platform.events.models import AuditEvent, JobEventRow
 from market.platform.storage.client import Storage
 from market.training.checkpoints.models import Checkpoint, Pin
 from market.training.leases.models import Lease
-from market.training.retention import jobs
+from market.training.retention import service as retention
 from market.training.units.models import Unit
 from training_gym.spec.manifests import MAX_MANIFEST_BYTES
 from training_gym.units.checkpoint import CheckpointManifest
@@ -48,7 +48,7 @@ def end(world: World, job_id: str, ago: timedelta) -> None:
 
 
 def forget(world: World, storage: Storage | None = None) -> int:
-    return jobs.purge_expired(world.database, storage or world.storage, KEPT, utc_now())
+    return retention.purge_expired(world.database, storage or world.storage, KEPT, utc_now())
 
 
 def count(world: World, row: Any, job_id: str) -> int:
@@ -77,8 +77,8 @@ def for_training(world: World, job_id: str) -> list[str]:
 
 
 def test_old_job_keeps_files_needed_for_receipt(world: World, trained: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "ROWS_PER_BATCH", 3)  # as of a job with many
-    monkeypatch.setattr(jobs, "FILES_PER_BATCH", 1)
+    monkeypatch.setattr(retention, "ROWS_PER_BATCH", 3)  # as of a job with many
+    monkeypatch.setattr(retention, "FILES_PER_BATCH", 1)
     units, states = world.units(trained), public_states(world, trained)
     gone = {*for_training(world, trained), *states}
     payloads = {unit.payload_cid for unit in units if unit.payload_cid is not None}

@@ -18,14 +18,14 @@ from market.platform.storage.errors import StorageUnavailable
 from market.training.aggregation import service as aggregation
 from market.training.checkpoints import repository as checkpoints_repository
 from market.training.checkpoints.models import Checkpoint
-from market.training.evaluation import validation
+from market.training.evaluation import service as evaluation
 from market.training.leases import expiry, verification_hooks
 from market.training.leases import service as leases
 from market.training.leases.errors import LeaseLost, ResultRefused
 from market.training.leases.models import Lease
 from market.training.leases.schemas import CompletePin, LeaseKind
 from market.training.matching import book
-from market.training.replication import checkpoint_pins
+from market.training.replication import pins
 from market.training.rounds import service as rounds
 from market.training.units import service as units
 from market.training.units.models import Unit
@@ -74,13 +74,13 @@ def test_next_round_opens_before_loss_is_known(world: World, nodes: list[str], m
     with monkeypatch.context() as broken:  # evaluating fails while the first round closes, and delays nothing
         broken.setattr(aggregation, "validation_loss", lambda *_: pytest.fail("the round waited for a loss"))
         broken.setattr(
-            validation, "validation_loss", raising(StorageUnavailable("injected: the validation split cannot be read"))
+            evaluation, "validation_loss", raising(StorageUnavailable("injected: the validation split cannot be read"))
         )
         world.deliver_all(nodes)
         world.aggregate(job_id)
         assert ("jobs.validate", (job_id,)) in world.wakes.seen
         with pytest.raises(StorageUnavailable):
-            validation.validate(world.database, world.storage, job_id)
+            evaluation.validate(world.database, world.storage, job_id)
         world.dispatch(job_id)
     assert len(world.units(job_id, round=1)) == 4
     first, unknown = _losses(world, job_id)
@@ -89,10 +89,10 @@ def test_next_round_opens_before_loss_is_known(world: World, nodes: list[str], m
     shown = world.call(progress_of, [job_id])[job_id].checkpoints
     assert [mark.validation_loss for mark in shown] == [first, None]
 
-    assert validation.jobs_to_validate(world.database) == [job_id]
+    assert evaluation.jobs_to_validate(world.database) == [job_id]
     for _ in range(2):
-        validation.validate(world.database, world.storage, job_id)
-    assert validation.jobs_to_validate(world.database) == []
+        evaluation.validate(world.database, world.storage, job_id)
+    assert evaluation.jobs_to_validate(world.database) == []
     events = world.all(select(JobEventRow).where(JobEventRow.job_id == job_id))
     [report] = [event.data for event in events if event.kind == "validation"]
     assert report["round"] == 1
@@ -302,9 +302,9 @@ def test_checkpoint_is_released_after_three_newer_pin_proofs(world: World, nodes
     ] * 3
 
     holders = {first.id: ["a", "b", "c"], second.id: ["a", "b", "b"]}
-    assert checkpoint_pins.releasable([first, second], holders, 3) == []  # two of them are one
-    assert checkpoint_pins.releasable([first, second], holders | {second.id: ["a", "b", "c"]}, 3) == [first.cid]
-    assert checkpoint_pins.releasable([first, second], {second.id: ["a", "b", "c"]}, 3) == []  # still being asked for
+    assert pins.releasable([first, second], holders, 3) == []  # two of them are one
+    assert pins.releasable([first, second], holders | {second.id: ["a", "b", "c"]}, 3) == [first.cid]
+    assert pins.releasable([first, second], {second.id: ["a", "b", "c"]}, 3) == []  # still being asked for
 
 
 def test_abandoned_replay_is_reported_to_verification(

@@ -21,7 +21,7 @@ ADDED = random.Random(2).randbytes(5 * CHUNK + 7)
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
-from zoo_compute.content import blockstore, file_writer
+from zoo_compute.content import blockstore, packs
 from zoo_compute.content.packs import Index, Pack
 
 stage, directory = sys.argv[1], Path(sys.argv[2])
@@ -53,7 +53,7 @@ owner, name, replacement = {
     "forced": (Index, "put", die),
     "amid the transaction": (Index, "put", then_die(Index.put)),
     "before its end": (Index, "pin", then_die(Index.pin)),
-    "committed": (file_writer, "remove_unused", die),
+    "committed": (packs, "remove_unused", die),
 }[stage]
 setattr(owner, name, replacement)
 store.add(sys.stdin.buffer.read())

@@ -19,10 +19,11 @@ from kit.waiting import wait_until
 from zoo_compute.content.blockstore import BlockStore
 from zoo_compute.devnet.ipfs_store import __main__ as ipfs_store
 from zoo_protocol.content import car, unixfs
-from zoo_protocol.content.cid import cid_of_raw, of_block, parse
+from zoo_protocol.content.cid import of_block, parse
+from zoo_protocol.content.unixfs import cid_of_file
 
 SEVERAL = random.Random(1).randbytes(3 * 262_144 + 7)
-ABSENT = cid_of_raw(b"nobody stores this")
+ABSENT = cid_of_file(b"nobody stores this")
 BUILT_LIKE_KUBO = {"cid-version": "1", "raw-leaves": "true"}
 
 
@@ -149,7 +150,7 @@ def test_small_content_is_whole_and_large_is_streamed(store, file):
 def test_several_files_in_one_upload_keep_their_names(store):
     files = [("file", ("a%20b.txt", b"first")), ("file", ("c.txt", b"second"))]
     answer = _post(store, "add", params=BUILT_LIKE_KUBO, files=files)
-    hashes = [cid_of_raw(b"first"), cid_of_raw(b"second")]
+    hashes = [cid_of_file(b"first"), cid_of_file(b"second")]
     lines = [httpx.Response(200, text=line).json() for line in answer.text.splitlines()]
     assert [(line["Name"], line["Hash"]) for line in lines] == [("a b.txt", hashes[0]), ("c.txt", hashes[1])]
 
@@ -165,7 +166,7 @@ def test_upload_cut_short_is_not_stored(store):
     headers = {"Content-Type": "multipart/form-data; boundary=x"}
     answer = _post(store, "add", params=BUILT_LIKE_KUBO, content=body, headers=headers)
     assert answer.status_code == 400
-    assert _get(store, f"/ipfs/{cid_of_raw(data)}").status_code == 404
+    assert _get(store, f"/ipfs/{cid_of_file(data)}").status_code == 404
 
 
 def test_file_beyond_limit_is_refused(own_store):
@@ -240,7 +241,7 @@ def test_damaged_block_counts_as_absent_until_restored(tmp_path):
     assert blocks.pin(root) == len(SEVERAL)
     [pack] = (tmp_path / "packs").iterdir()
     pack.write_bytes(pack.read_bytes().replace(SEVERAL[-7:], bytes(7)))
-    with pytest.raises(LookupError, match=cid_of_raw(SEVERAL[-7:])):
+    with pytest.raises(LookupError, match=cid_of_file(SEVERAL[-7:])):
         blocks.pin(root)
     unixfs.build(SEVERAL, blocks.put)
     assert blocks.pin(root) == len(SEVERAL)

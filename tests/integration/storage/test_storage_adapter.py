@@ -14,18 +14,19 @@ from unittest import mock
 import pytest
 from kit.engines.ipfs_processes import StoreProcess, faulty
 
-from market.orders import dataset_check
 from market.orders.errors import InvalidDataset
+from market.orders.submission import require_dataset
 from market.platform.storage.client import Storage, StoredBlob
 from market.platform.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge, StorageUnavailable
-from market.training.rounds import first_checkpoint
+from market.training.rounds import service as rounds
 from training_gym.data.dataset import MAX_TRAIN_BYTES, MAX_VALIDATION_BYTES, DatasetManifest, Split
 from zoo_protocol.content import unixfs
-from zoo_protocol.content.cid import InvalidCid, cid_of_raw, digest_of
+from zoo_protocol.content.cid import InvalidCid, digest_of
+from zoo_protocol.content.unixfs import cid_of_file
 from zoo_protocol.hashing import sha256
 
 SEVERAL = random.Random(3).randbytes(3 * 262_144 + 9)
-ABSENT = cid_of_raw(b"nobody stores this")
+ABSENT = cid_of_file(b"nobody stores this")
 ABSENT_TREE = unixfs.cid_of_file(b"nobody stores this" * 100_000)
 
 
@@ -78,12 +79,12 @@ def test_large_file_pin_is_not_bound_by_timeout(store, storage):
 
 
 def test_dataset_transfer_time_grows_with_size(store, monkeypatch):
-    splits = [Split(cid_of_raw(b"split"), size, "0x" + "00" * 32) for size in (MAX_TRAIN_BYTES, 1_000_000)]
+    splits = [Split(cid_of_file(b"split"), size, "0x" + "00" * 32) for size in (MAX_TRAIN_BYTES, 1_000_000)]
     storage = Storage(store.rpc_url)
     dataset = storage.put(DatasetManifest(*splits).to_bytes(), max_bytes=1 << 20).cid
     sizes: list[int] = []
     monkeypatch.setattr(storage, "pin", lambda _cid, size=0: sizes.append(size))
-    first_checkpoint._pin_inputs(mock.MagicMock(), storage, mock.Mock(dataset=dataset))
+    rounds._pin_inputs(mock.MagicMock(), storage, mock.Mock(dataset=dataset))
     assert sizes == [0, 4 << 30, 1_000_000]
 
 
@@ -95,14 +96,14 @@ def test_dataset_with_wrong_sizes_is_refused_before_payment(storage, claimed):
         dataset = storage.put(DatasetManifest(*splits).to_bytes(), max_bytes=1 << 20).cid
         spec = mock.Mock(dataset=dataset, start_model=None, model=mock.Mock(sequence_length=3))
         with pytest.raises(InvalidDataset, match="the file has 5 bytes"):
-            dataset_check.require_dataset(storage, spec)
+            require_dataset(storage, spec)
 
 
 def test_size_limit_applies_to_put_and_get(storage):
     for data in (b"four!", [b"fo", b"ur!"], io.BytesIO(b"four!")):
         with pytest.raises(BlobTooLarge):
             storage.put(data, max_bytes=4)
-    assert not storage.is_pinned(cid_of_raw(b"four!"))
+    assert not storage.is_pinned(cid_of_file(b"four!"))
     cid = storage.put(SEVERAL, max_bytes=len(SEVERAL)).cid
     with pytest.raises(BlobTooLarge):
         storage.get(cid, max_bytes=len(SEVERAL) - 1)

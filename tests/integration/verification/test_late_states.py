@@ -124,6 +124,7 @@ def test_third_late_day_slashes_once_for_lateness_only(world: VerificationWorld)
     assert world.call(penalties_service.job_slashes, penalty.job_id) == []
 
 
+@pytest.mark.long
 def test_jailed_late_node_is_slashed_for_data_withholding(world: VerificationWorld) -> None:
     node = world.nodes[0]
     job_id = world.delivered_job([node])

@@ -15,7 +15,7 @@ from market.providers import lifecycle
 from market.providers import service as providers
 from market.providers.models import Provider, ProviderEpoch, Stake
 from market.providers.record import repository as record_repository
-from market.providers.record.reviews import review
+from market.providers.record.reliability import review
 from market.training.leases import expiry
 from market.training.leases import service as leases
 from market.training.leases.errors import LeaseLost

@@ -13,7 +13,7 @@ from market.platform.db.base import utc_now
 from market.training.deliveries import service as deliveries
 from market.training.leases.errors import ResultRefused
 from market.training.leases.schemas import CompleteReveal, LeaseKind
-from market.training.retention import slot_states
+from market.training.retention import service as retention
 from market.training.units import slot_states as jobs
 from market.training.units.models import Unit
 from market.verification.decisions import state_release as verification
@@ -207,7 +207,7 @@ def test_revealed_state_is_released_after_dispute_period(world: VerificationWorl
     def release(after: timedelta) -> tuple[int, int]:
         now = utc_now() + after
         return (
-            slot_states.unpin_states(world.database, world.storage, DEVNET, now),
+            retention.unpin_states(world.database, world.storage, DEVNET, now),
             verification.unpin_expired_states(world.database, world.storage, DEVNET, now),
         )
 
@@ -235,7 +235,7 @@ def test_states_of_refuted_unit_are_kept(world: VerificationWorld, node: str) ->
         world.replay(world.asked(), "0x" + "77" * 32)
     assert world.unit(unit_id).reason == "incorrect_computation"
     now = utc_now() + DEVNET.disputes.longest + timedelta(minutes=1)
-    slot_states.unpin_states(world.database, world.storage, DEVNET, now)
+    retention.unpin_states(world.database, world.storage, DEVNET, now)
     verification.unpin_expired_states(world.database, world.storage, DEVNET, now)
     assert world.storage.is_pinned(state_cid or "")
     assert world.storage.is_pinned(first.slot_state_cid)

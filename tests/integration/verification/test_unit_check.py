@@ -22,8 +22,7 @@ from kit.verification.unit_check_fixtures import (  # noqa: F401  (fixtures)
 
 from training_gym.model.layout import initial_parameters
 from training_gym.units.checkpoint import CheckpointManifest, save_state
-from zoo_compute.audit.challenge import challenges_in
-from zoo_compute.audit.unit_record import Place
+from zoo_compute.audit.unit_record import Place, challenges_in
 from zoo_compute.base.errors import ConfigError, Mismatch, ZooError
 from zoo_compute.content.blockstore import BlockNotFound
 from zoo_compute.content.gateway import GatewayClient

@@ -9,7 +9,7 @@ import pytest
 from kit.jobs.jobs_fixtures import at_once
 from kit.verification.verification_fixtures import VerificationWorld
 
-from market.chain.requests import RETRY_AFTER
+from market.chain.service import RETRY_AFTER
 from market.domain.lifecycle import IntentStatus, JobStatus
 from market.domain.network import DEVNET
 from market.jobs import repository as jobs_repository
@@ -27,7 +27,7 @@ from market.verification.decisions.unit_outcomes import decide_units
 from market.verification.penalties import service as penalties
 from market.verification.penalties.models import Slash
 from market.verification.replays.start_states import request_states
-from market.verification.windows import rates
+from market.verification.windows import service as windows
 from zoo_protocol.content.cid import digest_of
 from zoo_protocol.hashing import to_hex
 
@@ -287,7 +287,7 @@ def test_unverifiable_older_work_gives_no_credit(world: VerificationWorld) -> No
     def clean(times_as_dear: int = 1) -> int:
         with world.database.transaction() as session:
             unit = unit_facts(session, world.unit_ids[0])
-            return rates.clean_units(session, replace(unit, gross_wei=times_as_dear * unit.gross_wei))
+            return windows.clean_units(session, replace(unit, gross_wei=times_as_dear * unit.gross_wei))
 
     with world.database.transaction() as session:
         unit = session.get_one(Unit, world.unit_ids[0])

@@ -12,8 +12,7 @@ from market.domain.lifecycle import LeaseEvent
 from market.platform.db.base import utc_now
 from market.platform.storage.client import Storage
 from market.providers import service as providers
-from market.providers.models import HeartbeatHour, Provider, ProviderEpoch
-from market.providers.outages.models import Outage
+from market.providers.models import HeartbeatHour, Outage, Provider, ProviderEpoch
 from market.providers.record import repository as record_repository
 from market.training.leases import expiry
 from market.training.leases import repository as leases_repository
@@ -148,7 +147,7 @@ def test_refusal_shortly_before_outage_check_is_excused(world: VerificationWorld
     assert counts(world, second) == (1, 0, 0)
 
 
-@pytest.mark.parametrize("segment", [0, 1])
+@pytest.mark.parametrize("segment", [pytest.param(0, marks=pytest.mark.long), 1])
 def test_refusal_is_excused_when_file_is_unreadable(
     world: VerificationWorld, ipfs: dict[str, str], segment: int
 ) -> None:

@@ -8,7 +8,7 @@ import pytest
 from kit.verification.verification_fixtures import RATE, VerificationWorld
 from sqlalchemy import select, update
 
-from market.chain.requests import RETRY_AFTER
+from market.chain.service import RETRY_AFTER
 from market.domain.lifecycle import IntentStatus
 from market.domain.network import DEVNET
 from market.jobs.models import Job

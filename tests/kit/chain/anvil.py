@@ -13,7 +13,7 @@ import httpx
 from kit.engines.watchdog import watch
 from kit.waiting import delay
 from market.chain.contracts.deploy import BLOCK_HISTORY
-from zoo_compute.devnet.binaries import find_anvil
+from zoo_compute.devnet.engines import find_anvil
 
 CHAIN_ID = 31337
 MNEMONIC = "test test test test test test test test test test test junk"

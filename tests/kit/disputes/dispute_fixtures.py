@@ -16,7 +16,7 @@ from market.settings import Settings
 from market.training.leases.schemas import LeaseKind
 from market.training.units import service as units_service
 from market.training.units.models import Unit
-from market.verification.samples import inclusion
+from market.verification.samples import service as samples
 from zoo_compute.chain.disputes import Dispute, DisputeChain, Opened
 from zoo_compute.chain.wallet import Wallet as NodeWallet
 from zoo_compute.node.disk.traces import Traces
@@ -97,7 +97,7 @@ class DisputeWorld(LiveWorld):
             self.step()
             with self.database.transaction() as session:
                 order = jobs_service.get(session, job_id).order
-                shown = inclusion.inclusion(session, to_hex(leaf_of(unit)))
+                shown = samples.inclusion(session, to_hex(leaf_of(unit)))
             if shown is not None and shown.window_root is not None:
                 return Delivered(order, unit, row.commitment_signature, shown.window_root, list(shown.proof))
         raise AssertionError("no window")

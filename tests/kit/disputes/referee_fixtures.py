@@ -23,7 +23,7 @@ from zoo_compute.client.http import Connection
 from zoo_compute.content.gateway import GatewayClient
 from zoo_compute.node.disk.workspace import Workspace
 from zoo_compute.node.disputes.disclosure import Disclosure
-from zoo_compute.node.disputes.referee import Referee, Sources, Verdicts
+from zoo_compute.node.disputes.referee import Referee, Verdicts
 from zoo_compute.node.disputes.segment_verdict import ReplayContext
 from zoo_compute.node.execution.executor import Executor
 from zoo_compute.node.market.calls import Market
@@ -52,10 +52,15 @@ class RefereeWorld(DisputeWorld):
         bench = ReplayContext(
             workspace, gateway, environment or executor.environment_class, lambda task: executor.run(task, 120.0)
         )
-        sources = Sources(
-            lambda: RefereeChain(rpc, contracts, known), lambda: ChainReader(rpc, contracts), self.market(account, url)
+        return Referee(
+            Verdicts(workspace.verdicts),
+            lambda: RefereeChain(rpc, contracts, known),
+            lambda: ChainReader(rpc, contracts),
+            self.market(account, url),
+            lambda: bench,
+            known,
+            owner,
         )
-        return Referee(Verdicts(workspace.verdicts), sources, lambda: bench, known, owner)
 
     def referees(self) -> list[Referee]:
         self.enlist()

@@ -1,8 +1,9 @@
-"""HTTP servers of fakes: silent handlers, served by a thread until the end."""
+"""Servers of fakes: silent HTTP handlers in a thread, and sockets that no one answers."""
 
+import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
@@ -42,3 +43,14 @@ def serving(handler: type[Handler]) -> Iterator[Server]:
         finally:
             server.shutdown()
             thread.join()
+
+
+def waiting_connections(server: socket.socket) -> int:
+    """Close the connections that wait for an answer; return their number."""
+    server.setblocking(False)
+    found = 0
+    with suppress(BlockingIOError):
+        while True:
+            server.accept()[0].close()
+            found += 1
+    return found

@@ -32,11 +32,11 @@ def environment(settings: Settings, **more: str) -> dict[str, str]:
 
 
 @contextmanager
-def running(arguments: list[str], env: dict[str, str], log: Path) -> Iterator[None]:
+def running(arguments: list[str], env: dict[str, str], log: Path) -> Iterator["subprocess.Popen[bytes]"]:
     with log.open("wb") as output:
         process = subprocess.Popen([sys.executable, "-m", *arguments], cwd=ROOT, env=env, stdout=output, stderr=output)
         try:
-            yield
+            yield process
         finally:
             process.terminate()
             process.wait(30)

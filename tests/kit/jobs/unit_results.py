@@ -9,8 +9,8 @@ from pydantic import SecretStr
 
 from market.chain.transactions.signer import Signer
 from market.training.checkpoints.service import load_parameters
-from market.training.commitments.acknowledgements import Acknowledger
 from market.training.commitments.schemas import AcknowledgementView
+from market.training.commitments.service import Acknowledger
 from market.training.deliveries import service as deliveries
 from market.training.leases.schemas import CommitTraining, CompleteTraining, LeaseView
 from training_gym.compress.payload_format import encode

@@ -10,19 +10,30 @@ from typing import Any
 
 import pytest
 
-from kit.nodes.networks import NETWORK
 from kit.waiting import delay
 from zoo_compute.base.link import Link
+from zoo_compute.base.models import Network
 from zoo_compute.chain.wallet import Wallet
 from zoo_compute.node.agent import NodeAgent
 from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.disk.workspace import Workspace
 from zoo_compute.node.work import worker as work_worker
-from zoo_compute.node.work.effort import UnitResourceUsage
-from zoo_compute.node.work.worker import Worker
+from zoo_compute.node.work.worker import UnitResourceUsage, Worker
 from zoo_protocol.hashing import to_hex
 
 KEY = "0x" + "11" * 32
+NETWORK = Network(
+    name="devnet",
+    chain_id=1,
+    rpc_url="http://127.0.0.1:1",
+    gateway_url="http://127.0.0.1:1",
+    contracts={"JobEscrow": "0x" + "e5" * 20, "Omissions": "0x" + "e6" * 20},
+    fee_bps=500,
+    sampling_floor_bps=200,
+    challenge_seconds=60,
+    verifier_minimum_stake_wei=1,
+    tiers={},
+)
 SAID = {"status": "active", "reason": None, "benchmark_by": None, "next_within_seconds": 4, "verifiers_of_class": 2}
 """A node's state in the market's answer to a poll."""
 

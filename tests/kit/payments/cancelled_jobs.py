@@ -10,9 +10,9 @@ from market.chain.models import TxIntent
 from market.domain.money import split, unit_price
 from market.domain.network import DEVNET
 from market.jobs import repository as jobs_repository
-from market.orders import cancellation
+from market.orders import amendments
 from market.payments.settlement import service as settlement
-from market.training.leases import job_stop
+from market.training.leases import service as leases
 from market.training.units import service as units
 
 
@@ -21,13 +21,13 @@ def cancelled_job(world: World) -> str:
     nodes = [world.node() for _ in range(4)]
     job_id = world.delivered_job(nodes)
     payer = Principal(world.read(job_id).payer, frozenset(), 1, "session")
-    world.call(cancellation.cancel, payer, job_id)
+    world.call(amendments.cancel, payer, job_id)
     return job_id
 
 
 def cancel_now(world: World, job_id: str) -> None:
     """Cancel the job at once, without an account that asks for it."""
-    world.call(lambda session: job_stop.cancel_now(session, jobs_repository.lock_job(session, job_id), "a test"))
+    world.call(lambda session: leases.cancel_now(session, jobs_repository.lock_job(session, job_id), "a test"))
 
 
 def settle(world: World) -> None:

@@ -17,7 +17,7 @@ from zoo_compute.audit.receipt import verify_job
 from zoo_compute.chain.settlements import ChainDisagrees, Penalty, Posted, WindowOnChain
 from zoo_compute.content.blockstore import BlockNotFound
 from zoo_protocol import merkle
-from zoo_protocol.content.cid import cid_of_raw, digest_of
+from zoo_protocol.content.cid import digest_of
 from zoo_protocol.content.unixfs import cid_of_file
 from zoo_protocol.hashing import canonical_json, from_hex, keccak, sha256, to_hex
 from zoo_protocol.messages import Domain, JobOrder, UnitCommitment, sign, struct_hash, typed_data
@@ -47,7 +47,7 @@ ENVIRONMENT = to_hex(sha256(b"class"))
 
 
 def slot_state_of(round_: int, slot: int) -> str:
-    return cid_of_raw(f"slot state {round_} {slot}".encode())
+    return cid_of_file(f"slot state {round_} {slot}".encode())
 
 
 class World:

@@ -10,7 +10,7 @@ from market.accounts.service import Principal
 from market.domain.network import DEVNET
 from market.jobs import service as jobs
 from market.ledger.reconciliation import reconcile
-from market.orders import cancellation
+from market.orders import amendments
 from market.payments.settlement import claims
 from market.payments.settlement import service as settlement
 from zoo_compute.chain.settlements import ChainReader
@@ -45,7 +45,7 @@ def settle_and_claim(live: DisputeWorld, job_ids: Collection[str], providers: Co
     deposited = sum(order.budget for order in orders.values())
     assert views.balance_of(escrow) == deposited
     for job_id, order in orders.items():
-        live.call(cancellation.cancel, Principal(order.payer, frozenset(), 1, "session"), job_id)
+        live.call(amendments.cancel, Principal(order.payer, frozenset(), 1, "session"), job_id)
     settlement.settle(live.database, live.storage, DEVNET, live.settings)
     live.step()
     live.deployed.anvil.rpc("evm_increaseTime", DEVNET.challenge_seconds + 1)

@@ -15,7 +15,7 @@ from training_gym.units.checkpoint import CheckpointManifest, initial_checkpoint
 from zoo_compute.audit.unit_record import Place
 from zoo_compute.chain.settlements import WindowOnChain
 from zoo_compute.content.gateway import GatewayClient
-from zoo_compute.devnet.adversaries.attacks import executor_of
+from zoo_compute.devnet.adversaries.adversary import executor_of
 from zoo_compute.node.execution.executor import Executor
 from zoo_compute.replay.check import AttemptTrace, UnitCheck, check_unit
 from zoo_protocol import merkle

@@ -1,7 +1,7 @@
 """Scarcity of nodes: flexible jobs leave scarce nodes; a pool equals a full scan."""
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from random import Random
 from typing import ClassVar
@@ -95,15 +95,20 @@ class Counting(Requirements):
 
 
 @pytest.mark.parametrize(
-    ("supply", "most"),
+    ("made", "most"),
     [
-        ([Node(str(n), "eu", "class", reliability_bps=n) for n in range(10_000)], RECENT),
-        ([Node(str(n), f"zone{n}", "class") for n in range(10_000)], MAX_CHECKS),
-        ([Node(str(n), f"zone{n % 100}", str(n), gpu_memory_gb=n) for n in range(200_000)], MAX_CHECKS),
+        (lambda: [Node(str(n), "eu", "class", reliability_bps=n) for n in range(10_000)], RECENT),
+        (lambda: [Node(str(n), f"zone{n}", "class") for n in range(10_000)], MAX_CHECKS),
+        pytest.param(
+            lambda: [Node(str(n), f"zone{n % 100}", str(n), gpu_memory_gb=n) for n in range(200_000)],
+            MAX_CHECKS,
+            marks=pytest.mark.long,
+        ),
     ],
     ids=["reliabilities", "zones", "more makes than looks"],
 )
-def test_scarcity_checks_are_bounded_for_any_input(supply: list[Node], most: int) -> None:
+def test_scarcity_checks_are_bounded_for_any_input(made: Callable[[], list[Node]], most: int) -> None:
+    supply = made()
     asks = [Ask(Counting(min_reliability_bps=number * 19), 1) for number in range(RECENT)]
     Counting.looks = 0
     found = scarcity(asks, supply)

@@ -52,6 +52,7 @@ def test_bounds_are_no_wider_than_wilson_bounds() -> None:
         assert (high - low) / DISHONEST_PROVIDERS <= 2 * 2.5758 * sqrt(expected * (1 - expected) / 10_000)
 
 
+@pytest.mark.long
 def test_market_sampling_fits_formula_and_rejects_near_one() -> None:
     of = 1_500
     found = list(verification._found(of).values())

@@ -1,10 +1,12 @@
 """Simulated strategies lose by the rules; bounds of means are Wilson's."""
 
 import random
+from itertools import product
 
 import pytest
+from kit.profile import examples
 
-from benchmarks.incentives import bursts, referee_strategies, strategies, timeouts
+from benchmarks.incentives import referee_strategies, strategies, timeouts
 from benchmarks.incentives.lazy_verifiers import Laziness, chance, live
 from benchmarks.incentives.strategies import HIGHEST_PRICES, HONEST, USUAL, Bench, Outcome, Strategy
 from benchmarks.report import wilson
@@ -51,22 +53,28 @@ def test_lifetimes_match_formula() -> None:
 @pytest.mark.parametrize("is_bounded", [True, False])
 def test_burst_pays_only_without_bound_in_flight(monkeypatch: pytest.MonkeyPatch, is_bounded: bool) -> None:
     if not is_bounded:
-        monkeypatch.setattr(bursts, "may_start_unit", lambda *_: True)
+        monkeypatch.setattr(strategies, "may_start_unit", lambda *_: True)
     dice = random.Random(3)
     for prices in (USUAL, *HIGHEST_PRICES):
-        lived = [bursts.burst(prices, 400, strategies.ESTABLISHED, 0, dice) for _ in range(30)]
+        lived = [strategies.burst(prices, 400, strategies.ESTABLISHED, 0, dice) for _ in range(30)]
         assert (sum(lived) < 0) is is_bounded
 
 
-AT_RESERVE = strategies.provider_outcomes(60, 7, USUAL)
-AT_HIGHEST = [outcome for prices in HIGHEST_PRICES for outcome in strategies.provider_outcomes(250, 8, prices)]
+AT_EACH_PRICE = pytest.mark.parametrize("prices", [USUAL, *HIGHEST_PRICES], ids=lambda prices: prices.name)
+AT_TWO_PRICES = pytest.mark.parametrize(
+    "prices",
+    [USUAL, HIGHEST_PRICES[0], *(pytest.param(prices, marks=pytest.mark.long) for prices in HIGHEST_PRICES[1:])],
+    ids=lambda prices: prices.name,
+)
 
 
-@pytest.mark.parametrize("outcome", [*AT_RESERVE, *AT_HIGHEST], ids=lambda outcome: outcome.name)
-def test_every_dishonest_strategy_loses_at_any_price(outcome: Outcome) -> None:
-    assert outcome.high < 0
+@AT_EACH_PRICE
+def test_every_dishonest_strategy_loses_at_any_price(prices: strategies.Prices) -> None:
+    for outcome in strategies.provider_outcomes(60 if prices is USUAL else 250, 8, prices):
+        assert outcome.high < 0, outcome.name
 
 
+@pytest.mark.sized
 @pytest.mark.parametrize(
     "prices", [USUAL, pytest.param(HIGHEST_PRICES[0], marks=pytest.mark.long)], ids=lambda prices: prices.name
 )
@@ -74,7 +82,7 @@ def test_every_dishonest_strategy_loses_in_worst_class_mix(prices: strategies.Pr
     able, mute, undecided = referee_strategies.worst_mix()
     assert MAX_INCONCLUSIVE_PROBABILITY / 2 < undecided <= MAX_INCONCLUSIVE_PROBABILITY
     assert inconclusive_probability(able - 1, mute + 1, MAINNET.disputes) > MAX_INCONCLUSIVE_PROBABILITY
-    for outcome in strategies.provider_outcomes(800, 13, prices, undecided):
+    for outcome in strategies.provider_outcomes(examples(300, long=800), 13, prices, undecided):
         assert outcome.high < 0, outcome.name
 
 
@@ -86,7 +94,7 @@ def test_inconclusive_disputes_cost_dishonest_provider_only_pay() -> None:
     assert 1 < disputed <= strategies.UNITS
 
 
-@pytest.mark.parametrize("prices", [USUAL, *HIGHEST_PRICES], ids=lambda prices: prices.name)
+@AT_TWO_PRICES
 def test_wrong_verifiers_lose_and_honest_ones_gain(prices: strategies.Prices) -> None:
     for outcome in strategies.verifier_outcomes(250, 9, prices):
         assert outcome.high < 0, outcome.name
@@ -105,7 +113,7 @@ def test_every_dishonest_strategy_is_simulated() -> None:
     assert len({cheat.name for cheat in strategies.DISHONEST_STRATEGIES}) == 9
 
 
-@pytest.mark.parametrize("prices", [USUAL, *HIGHEST_PRICES], ids=lambda prices: prices.name)
+@AT_TWO_PRICES
 def test_late_and_refusing_nodes_lose(prices: strategies.Prices) -> None:
     for outcome in (*timeouts.late_outcomes(60, 13, prices), *timeouts.refusing_outcomes(20, 14, prices)):
         assert outcome.high < 0, outcome.name
@@ -130,7 +138,7 @@ def test_false_challengers_lose_their_bond() -> None:
     assert all(outcome.high < 0 for outcome in strategies.challenger_outcomes(400, 0))
 
 
-@pytest.mark.parametrize("prices", [USUAL, *HIGHEST_PRICES], ids=lambda prices: prices.name)
+@AT_EACH_PRICE
 def test_inactive_referees_lose_and_honest_ones_gain(prices: strategies.Prices) -> None:
     assert len({cartel.vote for cartel in referee_strategies.CARTELS}) == len(referee_strategies.Vote)
     for outcome in referee_strategies.cartel_outcomes(60, 11, prices):
@@ -193,7 +201,7 @@ def test_wilson_bounds_match_manual_values() -> None:
 @pytest.mark.parametrize("laziness", Laziness)
 def test_lazy_verifiers_are_found_at_formula_rate(laziness: Laziness, share: float) -> None:
     dice = random.Random(3)
-    lives = [live(laziness, share, dice) for _ in range(250)]
+    lives = [live(laziness, share, dice) for _ in range(100)]
     for replays in (1, 20, 50):
         found = sum(life.found_after is not None and life.found_after <= replays for life in lives)
         low, high = wilson(found, len(lives))
@@ -211,11 +219,11 @@ def test_echoed_answer_is_slashed_at_once_others_later() -> None:
     }
 
 
-@pytest.mark.parametrize("careful", [False, True])
-@pytest.mark.parametrize("prices", [USUAL, *HIGHEST_PRICES], ids=lambda prices: prices.name)
-@pytest.mark.parametrize("laziness", list(Laziness))
-def test_laziness_costs_more_than_it_saves(laziness: Laziness, prices: strategies.Prices, careful: bool) -> None:
+@pytest.mark.parametrize("laziness", Laziness)
+def test_laziness_costs_more_than_it_saves(laziness: Laziness) -> None:
     for share in (0.1, 1.0):
         dice = random.Random(5)
-        wei = [live(laziness, share, dice).profit_wei(prices, careful=careful) for _ in range(120)]
-        assert Outcome.of(laziness.value, wei).mean < 0
+        lives = [live(laziness, share, dice) for _ in range(120)]
+        for prices, careful in product([USUAL, *HIGHEST_PRICES], [False, True]):
+            wei = [life.profit_wei(prices, careful=careful) for life in lives]
+            assert Outcome.of(laziness.value, wei).mean < 0, (prices.name, careful)

@@ -41,7 +41,7 @@ def result(value: object) -> bytes:
         (200, b'{"jsonrpc": "2.0", "id": 0}'),
         (200, json.dumps({"jsonrpc": "2.0", "id": 0, "error": {"code": -32000, "message": "syncing"}}).encode()),
         (429, b"too many requests"),
-        (502, b"bad gateway"),
+        pytest.param(502, b"bad gateway", marks=pytest.mark.long),
     ],
 )
 def test_malformed_answer_counts_as_no_answer(rpc: Server, status: int, body: bytes) -> None:

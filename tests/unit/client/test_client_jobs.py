@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from eth_account import Account
 from kit.errors import raises_code
-from kit.nodes import networks
+from kit.nodes.lone_nodes import NETWORK as DEVNET
 
 from training_gym.spec.config import TrainingSpec
 from zoo_compute.audit.evidence import evidence_errors
@@ -31,7 +31,7 @@ ESCROW, TOKEN = "0x" + "e5" * 20, "0x" + "70" * 20
 TIER = {"id": 1, "gpus": 4, "reserve_price_wei": "2500000000000000000", "minimum_stake_wei": "1"}
 TIERS = {"tiers": {"bronze": TIER | {"reference_flops_per_gpu": 10**10}}}
 CONTRACTS = {"contracts": {"JobEscrow": ESCROW, "ZenToken": TOKEN}}
-NETWORK = Network.model_validate(networks.NETWORK.model_dump() | {"chain_id": 31337} | CONTRACTS | TIERS)
+NETWORK = Network.model_validate(DEVNET.model_dump() | {"chain_id": 31337} | CONTRACTS | TIERS)
 REQUEST: dict[str, Any] = {
     "model_config": {"hidden_size": 64},
     "data_config": {"dataset": CID},

@@ -7,7 +7,7 @@ import pytest
 from kit.errors import raises_code
 
 from zoo_compute.base.errors import ConfigError, ZooError
-from zoo_compute.terminal.confirmation import confirm
+from zoo_compute.terminal.output import confirm
 
 PLAN = {"bond": "100 ZEN"}
 

@@ -9,7 +9,7 @@ import pytest
 from kit.errors import raising
 from starlette.testclient import TestClient
 
-from zoo_compute.content import file_writer
+from zoo_compute.content import packs
 from zoo_compute.content.blockstore import BlockNotFound, BlockStore
 from zoo_compute.content.packs import Index
 from zoo_compute.devnet.ipfs_store import rpc
@@ -102,7 +102,7 @@ def test_failed_disk_writes_are_not_reported_durable(tmp_path: Path, monkeypatch
             raise OSError(5, "Input/output error")
         forced(handle)  # type: ignore[operator]
 
-    monkeypatch.setattr(file_writer, "_FORCED_BYTES", unixfs.CHUNK_BYTES)
+    monkeypatch.setattr(packs, "_FORCED_BYTES", unixfs.CHUNK_BYTES)
     with monkeypatch.context() as disk:
         disk.setattr(os, "fdatasync", tell_once)
         writer = store.writer()
@@ -117,7 +117,7 @@ def test_failed_disk_writes_are_not_reported_durable(tmp_path: Path, monkeypatch
 
 def test_multi_file_upload_stores_no_partial_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = BlockStore(tmp_path)
-    monkeypatch.setattr(file_writer.FileWriter, "commit", raising(OSError(28, "No space left on device")))
+    monkeypatch.setattr(packs.FileWriter, "commit", raising(OSError(28, "No space left on device")))
     client = TestClient(rpc.application(store, max_file_bytes=100), raise_server_exceptions=False)
     files = [("file", (name, name.encode())) for name in ("first", "second", "third")]
     answer = client.post("/api/v0/add", params={"cid-version": "1", "raw-leaves": "true"}, files=files)

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from market.payments.settlement.contested_units import Outcome
+from market.domain.lifecycle import DISPUTE_STATUSES
 from training_gym.spec.config import MAX_SEGMENTS
 
 SOURCES = Path(__file__).resolve().parents[3] / "contracts" / "src"
@@ -18,7 +18,7 @@ def _found(file: str, pattern: str) -> str:
 def test_outcome_numbers_match_contract() -> None:
     listed = _found("interfaces/IDisputes.sol", r"enum Status \{([^}]*)\}").split(",")
     names = [re.sub(r"(?<!^)(?=[A-Z])", "_", name.strip()).upper() for name in listed]
-    assert {outcome.name: int(outcome) for outcome in Outcome}.items() <= {n: i for i, n in enumerate(names)}.items()
+    assert [status.name for status in DISPUTE_STATUSES] == names
 
 
 def test_trace_of_every_job_can_be_disputed() -> None:

@@ -24,7 +24,7 @@ from zoo_compute.node.disk.workspace import Workspace
 from zoo_compute.node.disputes import segment_verdict
 from zoo_compute.node.disputes.segment_verdict import DataDeadline, Finding, NoVerdict, ReplayContext, decide_segment
 from zoo_compute.node.execution.executor import ExecutorError
-from zoo_protocol.content.cid import cid_of_raw
+from zoo_protocol.content.unixfs import cid_of_file
 from zoo_protocol.hashing import canonical_json, from_hex, keccak, to_hex
 from zoo_protocol.messages import REPLAYED, JobOrder, UnitCommitment
 from zoo_protocol.verification.trace import payload_hash, state_leaf
@@ -273,7 +273,7 @@ def replayed(boundary: int, payload: str | None = None) -> dict[str, Any]:
     return {"end_leaf": leaf(boundary), "payload_sha256": payload}
 
 
-STATE_CID = cid_of_raw(b"neither what the gateway gives nor what an earlier case left")
+STATE_CID = cid_of_file(b"neither what the gateway gives nor what an earlier case left")
 WHOLE = {"state_digests": DIGESTS, "leaves": [leaf(boundary) for boundary in range(5)], "payload_sha256": PAYLOAD}
 MISMATCH = ExecutorError("start_state_mismatch", "state", "is another one")
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from web3 import Web3
 
+from zoo_compute.chain.log_search import opening_calls
 from zoo_compute.chain.referees import RefereeChain
 from zoo_compute.chain.wallet import Wallet
 from zoo_protocol.contracts import artifact
@@ -41,6 +42,12 @@ def opening_call(unit: UnitCommitment) -> bytes:
     return encoded("open", order, words, b"s" * 65, from_hex(HASH), [])
 
 
+def multicall(call: bytes, count: int) -> bytes:
+    """Repeat a call by equal offsets."""
+    words = b"".join(number.to_bytes(32, "big") for number in (32, count, *[count * 32] * count, len(call)))
+    return encoded("multicall", [b""])[:4] + words + call + bytes(-len(call) % 32)
+
+
 def test_opening_of_disputed_unit_counts_among_several(chain: RefereeChain) -> None:
     call = encoded("multicall", [opening_call(FIRST), opening_call(SECOND)])
     found = opened_by(chain, call, SECOND)
@@ -71,8 +78,23 @@ def test_invalid_offset_is_ignored(chain: RefereeChain, word: int) -> None:
 
 
 def test_deeply_nested_calls_name_no_unit(chain: RefereeChain) -> None:
-    selector, call = encoded("multicall", [b""])[:4], b""
+    call = b""
     for _ in range(700):  # 112 kB: a transaction may have 128 kB
-        words = b"".join(number.to_bytes(32, "big") for number in (32, 1, 32, len(call)))
-        call = selector + words + call + bytes(-len(call) % 32)
+        call = multicall(call, 1)
     assert opened_by(chain, call, FIRST).unit is None
+
+
+def test_calls_nested_by_shared_offsets_are_read_once() -> None:
+    """Each level repeats the next one 60 times by equal offsets, which costs the sender nothing."""
+    contract, decoded = Web3().eth.contract(abi=artifact("Disputes").abi), 0
+
+    def decode(call: bytes) -> Any:
+        nonlocal decoded
+        decoded += 1
+        return contract.decode_function_input(call)
+
+    call = opening_call(FIRST)
+    for _ in range(4):
+        call = multicall(call, 60)
+    assert opening_calls(SimpleNamespace(decode_function_input=decode), call) == []
+    assert decoded == 61

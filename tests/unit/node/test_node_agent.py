@@ -14,8 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
-from kit.nodes.lone_nodes import KEY, SAID, Standing, agent_of, config_of, poll_without_work, running
-from kit.nodes.networks import NETWORK
+from kit.nodes.lone_nodes import KEY, NETWORK, SAID, Standing, agent_of, config_of, poll_without_work, running
 from kit.waiting import wait_until
 
 from training_gym.runtime.profile import CPU
@@ -24,15 +23,14 @@ from zoo_compute.base.models import Network
 from zoo_compute.chain.wallet import Wallet
 from zoo_compute.node import lifecycle as node_lifecycle
 from zoo_compute.node.agent import NodeAgent
-from zoo_compute.node.attestation.quotes import AttestationRenewal
-from zoo_compute.node.background_services import BackgroundServices
+from zoo_compute.node.attestation import AttestationRenewal
+from zoo_compute.node.background_services import BackgroundServices, Payouts
 from zoo_compute.node.disk import workspace
-from zoo_compute.node.disk.durable_files import write_json
+from zoo_compute.node.disk.files import write_json
 from zoo_compute.node.disputes.defence import Disputes
 from zoo_compute.node.disputes.omissions import Omissions
 from zoo_compute.node.execution.executor import Executor
 from zoo_compute.node.market.calls import Lease
-from zoo_compute.node.payouts import Payouts
 from zoo_protocol.content.cid import RAW, of_block
 
 
@@ -133,7 +131,7 @@ def test_node_continues_with_newly_named_network(
 ) -> None:
     other = NETWORK.model_copy(update={"contracts": {**NETWORK.contracts, "JobEscrow": "0x" + "e7" * 20}})
     seen: set[str] = set()
-    monkeypatch.setattr(Payouts, "collect", lambda payouts: seen.add(payouts._network.contracts["JobEscrow"]))
+    monkeypatch.setattr(Payouts, "collect", lambda payouts: seen.add(payouts.network.contracts["JobEscrow"]))
     try:
         for network in (NETWORK, other):
             node._services.use_network(network)

@@ -31,16 +31,12 @@ from zoo_compute.chain.disputes import Opened
 from zoo_compute.chain.wallet import Wallet
 from zoo_compute.content.blockstore import BlockStore
 from zoo_compute.node.agent import NodeAgent
-from zoo_compute.node.background_services import NodeComponents
-from zoo_compute.node.disk.corruption import quarantine
-from zoo_compute.node.disk.durable_files import write_json
-from zoo_compute.node.disk.state_directory import lock_state_directory
+from zoo_compute.node.background_services import NodeComponents, Payouts
+from zoo_compute.node.disk.files import is_disk_full, lock_state_directory, quarantine, write_json
 from zoo_compute.node.disk.traces import Trace, Traces
 from zoo_compute.node.disk.workspace import MIN_FREE_BYTES, Workspace
 from zoo_compute.node.disputes.referee import SignedVerdict, Verdicts
 from zoo_compute.node.market.calls import Lease
-from zoo_compute.node.payouts import Payouts
-from zoo_compute.node.periodic_tasks import is_disk_full
 from zoo_compute.node.work.acknowledgements import Journal, StoredAcknowledgement
 from zoo_compute.node.work.states import StateUnavailable, state_file
 from zoo_protocol.messages import UnitCommitment

@@ -17,15 +17,14 @@ from zoo_compute.base.errors import ConfigError, Unreachable
 from zoo_compute.chain.disputes import Dispute, DisputePhase
 from zoo_compute.chain.referees import Seat
 from zoo_compute.chain.wallet import Block, Wallet
-from zoo_compute.node.attestation.quotes import AttestationRenewal
+from zoo_compute.node.attestation import AttestationRenewal
+from zoo_compute.node.background_services import ErrorThrottle, Payouts
 from zoo_compute.node.config import NodeConfig
-from zoo_compute.node.disk.state_directory import lock_state_directory
-from zoo_compute.node.disputes.referee import Referee, Sources, Verdicts
+from zoo_compute.node.disk.files import lock_state_directory
+from zoo_compute.node.disputes.referee import Referee, Verdicts
 from zoo_compute.node.execution.executor import Executor
 from zoo_compute.node.lifecycle import NodeLifecycle
 from zoo_compute.node.market.calls import Market
-from zoo_compute.node.payouts import Payouts
-from zoo_compute.node.periodic_tasks import ErrorThrottle
 from zoo_compute.node.process import run_node
 from zoo_compute.node.work import acknowledgements
 from zoo_compute.node.work.acknowledgements import Acknowledgements, Journal, NotAcknowledged
@@ -80,8 +79,7 @@ def test_chain_hiding_revealed_trace_ends_no_referee(tmp_path: Path, caplog: pyt
         terms=SimpleNamespace(verdict_period=100),
     )
     nothing: Any = None
-    sources = Sources(lambda: chain, nothing, nothing)
-    Referee(Verdicts(tmp_path), sources, nothing, Wallet(KEY)).watch()
+    Referee(Verdicts(tmp_path), lambda: chain, nothing, nothing, nothing, Wallet(KEY)).watch()
     assert "trace_not_in_logs" in caplog.text
 
 

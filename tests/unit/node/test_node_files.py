@@ -3,6 +3,7 @@
 import os
 import socket
 import stat
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,8 +13,8 @@ from kit.nodes.lone_nodes import agent_of, poll_without_work, trained, training_
 
 from zoo_compute.base.errors import ZooError
 from zoo_compute.content.gateway import GatewayClient
+from zoo_compute.node import attestation
 from zoo_compute.node.agent import NodeAgent
-from zoo_compute.node.attestation import quotes
 from zoo_compute.node.disk.workspace import Workspace
 from zoo_compute.node.disputes.referee import SignedVerdict, Verdicts
 from zoo_compute.node.execution.tasks import TaskError
@@ -111,10 +112,10 @@ def test_disk_failure_costs_lease_but_not_node(agent: NodeAgent, monkeypatch: py
 
 
 def test_silent_collateral_source_does_not_delay_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quotes, "_COLLATERAL_SECONDS", 0.2)
+    monkeypatch.setattr(attestation, "_COLLATERAL_SECONDS", 0.2)
     quote = (Path(__file__).parents[2] / "vectors" / "dcap" / "tdx_quote.bin").read_bytes()
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        fetch = quotes.collateral_from(f"http://127.0.0.1:{silent.getsockname()[1]}")
+        fetch = attestation.collateral_from(f"http://127.0.0.1:{silent.getsockname()[1]}")
         with pytest.raises(ZooError) as error:
             fetch(quote)
     assert (error.value.code, "no answer in time" in error.value.detail) == ("collateral-unavailable", True)
@@ -137,6 +138,6 @@ def test_foreign_names_stay_within_node_directory(tmp_path: Path) -> None:
         with pytest.raises(TaskError):
             workspace.unit(*place)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="id is "):
-        Lease.from_dict({**Lease("l", "pin", job_id, job_id, {}, 30.0).as_dict(), "id": "../key"})
+        Lease.from_dict({**asdict(Lease("l", "pin", job_id, job_id, {}, 30.0)), "id": "../key"})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["key", "node"]
     assert key.read_text() == "secret"

@@ -29,7 +29,7 @@ from training_gym.compress.link_adaptation import top_k_levels
 from zoo_compute.audit.receipt import differences, verify_job, verify_round
 from zoo_compute.base.errors import ZooError
 from zoo_compute.chain.settlements import Penalty
-from zoo_protocol.content.cid import cid_of_raw
+from zoo_protocol.content.unixfs import cid_of_file
 from zoo_protocol.payments import receipt as settled_receipt
 from zoo_protocol.payments.receipt import JobSettlement, unit_price
 
@@ -90,7 +90,7 @@ def reject_honest(world: World) -> None:
 
 
 def invent_start(world: World) -> None:
-    one, two, three = (cid_of_raw(name) for name in (b"state", b"restored", b"eager"))
+    one, two, three = (cid_of_file(name) for name in (b"state", b"restored", b"eager"))
     world.change_unit(start_slot_state_cid=one, start_restored_payload_cid=two, start_eager_payload_cid=three, top_k=1)
 
 

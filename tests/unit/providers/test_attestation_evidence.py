@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kit.fakes.dcap import REAL_NOW, Vendor, real
 from kit.profile import examples
 
-from zoo_protocol.attestation.attestation_errors import QuoteRefused
+from zoo_protocol.attestation.gpu_attestation import QuoteRefused
 from zoo_protocol.attestation.tee_quotes import Evidence, Verified, key_of, measurement, report_data
 from zoo_protocol.hashing import canonical_json
 

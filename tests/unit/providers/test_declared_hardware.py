@@ -9,8 +9,7 @@ import psutil
 import pytest
 
 from market.domain.network import MAINNET
-from market.domain.nodes.hardware import has_memory, insufficient_key
-from market.domain.nodes.placement import Node, Requirements
+from market.domain.nodes.placement import Node, Requirements, has_memory, insufficient_key
 from zoo_compute.node.execution import hardware
 
 GIB = 1 << 30

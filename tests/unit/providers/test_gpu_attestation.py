@@ -16,9 +16,8 @@ from kit.fakes.nras import DAY, KEY_ID, REAL_NONCE, REAL_NOW, AttestationService
 from kit.profile import examples
 
 from zoo_compute.base.errors import ZooError
-from zoo_compute.node.attestation.gpu_statements import GpuSource
-from zoo_protocol.attestation.attestation_errors import QuoteRefused
-from zoo_protocol.attestation.gpu_attestation import NVIDIA_KEYS, Gpu, GpuStatement
+from zoo_compute.node.attestation import GpuSource
+from zoo_protocol.attestation.gpu_attestation import NVIDIA_KEYS, Gpu, GpuStatement, QuoteRefused
 from zoo_protocol.attestation.tee_quotes import Evidence, gpu_nonce, report_data, with_gpus
 
 NONCE = bytes(range(32))

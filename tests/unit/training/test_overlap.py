@@ -1,4 +1,4 @@
-"""The start of a unit that does not wait for its replica's last aggregation."""
+"""Deadlines of rounds, and the start of a unit before its replica's last aggregation."""
 
 from dataclasses import replace
 
@@ -7,9 +7,10 @@ import pytest
 from kit.measures import peak_bytes
 
 from market.training.deliveries.checks import _max_payload_bytes
+from training_gym.aggregate.aggregation import WEIGHT_ONE
 from training_gym.compress.link_adaptation import with_top_k
 from training_gym.compress.payload_format import decode, encode, payload_size
-from training_gym.exchange.deadlines import start_slot_state
+from training_gym.exchange.deadlines import MAX_STALENESS, deadline, quorum, staleness_weight, start_slot_state
 from training_gym.exchange.early_start import start_parameters
 from training_gym.model.layout import initial_parameters
 from training_gym.model.tensors import flatten
@@ -87,3 +88,26 @@ def test_market_reads_unit_start_of_any_entry_count(bits: int) -> None:
     of_job = replace(SPEC, training=replace(SPEC.training, value_bits=bits))
     largest = max(payload_size(with_top_k(of_job, top_k)) for top_k in range(1, 4097))
     assert _max_payload_bytes(with_top_k(of_job, 64)) == largest
+
+
+def test_deadline_follows_arrivals_and_no_single_straggler() -> None:
+    assert deadline([10, 11, 12, 13, 14]) == 12 + 3 * 1
+    assert deadline([10, 11, 12, 13, 10_000]) == 12 + 3 * 1
+    assert deadline([10.0] * 5) == 11.0
+    assert deadline([10.0] * 5, min_slack_seconds=30.0) == 40.0
+    with pytest.raises(ValueError):
+        deadline([])
+
+
+def test_quorum_is_two_thirds() -> None:
+    assert [quorum(count) for count in (1, 2, 3, 4, 8, 9)] == [1, 2, 2, 3, 6, 6]
+
+
+def test_late_payload_weight_falls_to_zero() -> None:
+    weights = [staleness_weight(late) for late in range(MAX_STALENESS + 2)]
+    assert weights[0] == WEIGHT_ONE
+    assert weights[-1] == 0
+    for late, weight in enumerate(weights[:-1]):
+        assert weight == pytest.approx(WEIGHT_ONE / (1 + late) ** 0.5, abs=1)
+    with pytest.raises(ValueError):
+        staleness_weight(-1)

@@ -93,7 +93,7 @@ def end_of(spec: TrainingSpec, directory: Path, processes: int, rank: int) -> di
     return load_boundary_state(spec, path.read_bytes())
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize("optimizer", ["adamw", pytest.param("muon", marks=pytest.mark.long)])
 def test_group_takes_steps_of_one_large_batch(
     run: Callable[[TrainingSpec, int], list[Any]], tmp_path: Path, optimizer: str
 ) -> None:
@@ -120,7 +120,9 @@ def test_powersgd_sends_factors_and_learns(run: Callable[[TrainingSpec, int], li
     assert losses[-1] < losses[0] - 0.5
 
 
-@pytest.mark.parametrize(("optimizer", "powersgd_rank"), [("muon", 0), ("adamw", 1)])
+@pytest.mark.parametrize(
+    ("optimizer", "powersgd_rank"), [pytest.param("muon", 0, marks=pytest.mark.long), ("adamw", 1)]
+)
 def test_other_group_continues_from_round_files_bit_exactly(tmp_path: Path, optimizer: str, powersgd_rank: int) -> None:
     changed = {"rounds": 2, "warmup_steps": 12, "optimizer": optimizer, "powersgd_rank": powersgd_rank}
     spec = replace(SPEC, training=replace(SPEC.training, **changed))

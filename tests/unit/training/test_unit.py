@@ -23,6 +23,7 @@ from training_gym.spec.errors import (
     StateError,
     TrainingDiverged,
 )
+from training_gym.units import environment_class as classes
 from training_gym.units.replica_state import ReplicaState, error_feedback_digest, fresh_slot_state, load_slot_state
 from training_gym.units.trace import (
     Unit,
@@ -226,3 +227,18 @@ def test_process_without_profile_variables_is_refused(monkeypatch: pytest.Monkey
     with pytest.raises(ProfileError) as refusal:
         configure(CPU)
     assert refusal.value.field == "MKL_CBWR"
+
+
+def test_class_names_processor_unless_intel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    cpu_info = tmp_path / "cpuinfo"
+    monkeypatch.setattr(classes, "CPU_INFO", cpu_info)
+    monkeypatch.setattr(classes, "probe", lambda _: bytes(32))
+
+    def class_of(vendor: str, model: int) -> str:
+        one = f"vendor_id\t: {vendor}\ncpu family\t: 25\nmodel\t\t: {model}\nmodel name\t: {vendor} Processor\n"
+        cpu_info.write_text(f"{one}\n{one}")
+        return classes.environment_class(CPU)
+
+    intel = class_of("GenuineIntel", 85)
+    assert class_of("GenuineIntel", 106) == intel
+    assert len({intel, class_of("AuthenticAMD", 1), class_of("AuthenticAMD", 17)}) == 3

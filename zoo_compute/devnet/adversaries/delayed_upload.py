@@ -13,9 +13,8 @@ from typing import Any
 
 from zoo_compute.devnet.adversaries.adversary import node_arguments, node_config
 from zoo_compute.node.process import run_node
-from zoo_compute.node.work.effort import UnitResourceUsage
 from zoo_compute.node.work.held_lease import HeldLease
-from zoo_compute.node.work.worker import Worker
+from zoo_compute.node.work.worker import UnitResourceUsage, Worker
 from zoo_compute.terminal.output import log_to_stderr
 
 _POLL_SECONDS = 0.1

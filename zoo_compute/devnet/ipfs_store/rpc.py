@@ -16,7 +16,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from zoo_compute.content.blockstore import BlockNotFound, BlockStore
-from zoo_compute.content.file_writer import FileWriter
+from zoo_compute.content.packs import FileWriter
 from zoo_compute.devnet.ipfs_store.gateway import answer
 from zoo_compute.devnet.ipfs_store.uploads import BadUpload, receive_files
 from zoo_protocol.content import unixfs

@@ -8,6 +8,7 @@ chain's clock, counted from the block at which this node first saw the end. An o
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 
 from zoo_compute.chain.disputes import DisputeChain
@@ -18,18 +19,18 @@ _LOOK_SECONDS = 3600.0
 _PERIODS = 2
 
 
+@dataclass
 class FinishedJobs:
     """Finished jobs with kept files; ``disputed``: is a dispute of its units open."""
 
-    def __init__(self, workspace: Workspace, connect: Callable[[], DisputeChain], disputed: Callable[[], bool]) -> None:
-        self._workspace = workspace
-        self._connect = connect
-        self._disputed = disputed
-        self._next_at = 0.0
+    workspace: Workspace
+    connect: Callable[[], DisputeChain]
+    disputed: Callable[[], bool]
+    _next_at: float = 0.0
 
     @cached_property
     def _chain(self) -> DisputeChain:
-        return self._connect()
+        return self.connect()
 
     def release(self) -> None:
         """Release files that can no longer be requested; runs at most once per hour.
@@ -40,13 +41,13 @@ class FinishedJobs:
         """
         if time.monotonic() < self._next_at:
             return
-        jobs = self._workspace.kept_jobs()
-        if jobs and not self._disputed():
+        jobs = self.workspace.kept_jobs()
+        if jobs and not self.disputed():
             final, keep_seconds = self._chain.final_block(), _PERIODS * self._chain.trace_retention_seconds
             for job_id in jobs:
                 if not self._chain.is_over(job_id, final):
                     continue
-                if final.timestamp > self._workspace.job_ended_at(job_id, final.timestamp) + keep_seconds:
-                    self._workspace.release_job(job_id)
+                if final.timestamp > self.workspace.job_ended_at(job_id, final.timestamp) + keep_seconds:
+                    self.workspace.release_job(job_id)
                     log.info("finished_job_released job=%s", job_id)
         self._next_at = time.monotonic() + _LOOK_SECONDS

@@ -9,19 +9,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from zoo_compute.node.disk.durable_files import write_json
+from zoo_compute.base.errors import CodedError
+from zoo_compute.node.disk.files import write_json
 from zoo_protocol.hashing import from_hex, to_hex
 from zoo_protocol.messages import UnitCommitment
 from zoo_protocol.payments.job_record import leaf_of
 from zoo_protocol.verification.trace import state_leaf, trace_root
 
 
-class TraceLost(Exception):
+class TraceLost(CodedError):
     """The trace of a unit is not available; ``code`` is ``trace_unknown`` or ``trace_damaged``."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +26,6 @@ class Trace:
     """A signed commitment, and the states that its root covers.
 
     Attributes:
-        unit: the commitment.
         environment: environment class of all states, 0x hex of 32 bytes.
         states: digests of the boundary states 0 to the number of segments, 0x hex of 32 bytes each.
         task: the unit's inputs as named by its lease, for retraining; None in files of older versions.
@@ -50,15 +46,10 @@ class Trace:
     @property
     def root(self) -> str:
         """Trace root of these states, 0x hex; differs from the signed one if a field was changed."""
-        unit, places = self.unit, enumerate(self.states)
-        return to_hex(
-            trace_root(
-                [
-                    state_leaf(unit.jobId, unit.round, unit.slot, boundary, from_hex(state), self.environment)
-                    for boundary, state in places
-                ]
-            )
-        )
+        place = self.unit.jobId, self.unit.round, self.unit.slot
+        digests = enumerate(map(from_hex, self.states))
+        leaves = [state_leaf(*place, boundary, digest, self.environment) for boundary, digest in digests]
+        return to_hex(trace_root(leaves))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@
 - ``executor/``: log and temporary files of the training process; emptied at every start
 - ``network.json``: last known network parameters (``background_services.py``)
 - ``sessions.json``: ids of the last processes, by which the market recognises a restarted node
-- ``lock``: held by the running node (``state_directory.py``)
-- ``*.damaged-<time>``: quarantined files (``corruption.py``); never read
+- ``lock``: held by the running node (``files.py``)
+- ``*.damaged-<time>``: quarantined files (``files.py``); never read
 """
 
 import errno
@@ -29,6 +29,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -38,9 +39,18 @@ from training_gym.units.checkpoint import CheckpointManifest
 from zoo_compute.content.blockstore import BlockNotFound, BlockStore
 from zoo_compute.content.gateway import GatewayClient
 from zoo_compute.content.packs import force_to_disk
-from zoo_compute.node.disk.corruption import make_folder, opened_store, quarantine, read_json
-from zoo_compute.node.disk.durable_files import write_file, write_json
-from zoo_compute.node.disk.state_directory import ACKNOWLEDGEMENTS, DISPUTES, TRACES, VERDICTS
+from zoo_compute.node.disk.files import (
+    ACKNOWLEDGEMENTS,
+    DISPUTES,
+    TRACES,
+    VERDICTS,
+    make_folder,
+    opened_store,
+    quarantine,
+    read_json,
+    write_file,
+    write_json,
+)
 from zoo_compute.node.execution.tasks import TaskError
 from zoo_compute.node.market.calls import Lease
 from zoo_protocol.content.cid import ContentError, parse
@@ -56,35 +66,26 @@ _BLOCK_RETENTION_SECONDS = 86400.0
 _COLLECT_SECONDS = 3600.0
 _MAX_SESSIONS = 8
 
-_FOLDERS = (
-    "units",
-    "slots",
-    "leases",
-    "store",
-    "checkpoints",
-    "files",
-    "executor",
-    ACKNOWLEDGEMENTS,
-    TRACES,
-    DISPUTES,
-    VERDICTS,
-    "over",
-)
+_OWN_FOLDERS = ("units", "slots", "leases", "store", "checkpoints", "files", "executor", "over")
 
 _JOB_ID = re.compile("0x[0-9a-f]{64}")
 log = logging.getLogger(__name__)
 
 
 class Workspace:
-    """Directory of one node, under the lock of :mod:`zoo_compute.node.disk.state_directory`.
+    """Directory of one node, under the lock of :mod:`zoo_compute.node.disk.files`.
 
     The store opens on first use: disputes need no disk space for it.
     """
 
     def __init__(self, root: Path) -> None:
         self._root = root.resolve()
-        shutil.rmtree(self._root / "executor", ignore_errors=True)
-        for name in _FOLDERS:
+        self.network = self._root / "network.json"
+        self.executor = self._root / "executor"
+        self.acknowledgements, self.traces = self._root / ACKNOWLEDGEMENTS, self._root / TRACES
+        self.disputes, self.verdicts = self._root / DISPUTES, self._root / VERDICTS
+        shutil.rmtree(self.executor, ignore_errors=True)
+        for name in (*_OWN_FOLDERS, ACKNOWLEDGEMENTS, TRACES, DISPUTES, VERDICTS):
             make_folder(self._root / name)
         self._guard = threading.Lock()
         self._making: WeakValueDictionary[str, threading.RLock] = WeakValueDictionary()
@@ -110,32 +111,6 @@ class Workspace:
         self.collect()
         if shutil.disk_usage(self._root).free < MIN_FREE_BYTES:
             raise OSError(errno.ENOSPC, f"less than {MIN_FREE_BYTES >> 20} MiB are free")
-
-    @property
-    def network(self) -> Path:
-        """File of the last known network."""
-        return self._root / "network.json"
-
-    @property
-    def acknowledgements(self) -> Path:
-        return self._root / ACKNOWLEDGEMENTS
-
-    @property
-    def traces(self) -> Path:
-        return self._root / TRACES
-
-    @property
-    def disputes(self) -> Path:
-        return self._root / DISPUTES
-
-    @property
-    def verdicts(self) -> Path:
-        return self._root / VERDICTS
-
-    @property
-    def executor(self) -> Path:
-        """Working directory of the training process."""
-        return self._root / "executor"
 
     def unit(self, job_id: str, round_: int, slot: int) -> Path:
         """Return the directory of a unit, created if missing. Raises TaskError for an invalid id."""
@@ -280,7 +255,7 @@ class Workspace:
 
     def store_lease(self, lease: Lease) -> None:
         """Record a lease, to be resumed after a crash."""
-        write_json(self._lease_file(lease), lease.as_dict())
+        write_json(self._lease_file(lease), asdict(lease))
 
     def forget(self, lease: Lease) -> None:
         self._lease_file(lease).unlink(missing_ok=True)

@@ -19,7 +19,7 @@ from zoo_compute.base.amounts import format_zen
 from zoo_compute.base.errors import ZooError
 from zoo_compute.chain.disputes import Dispute, DisputeChain, DisputePhase, Opened
 from zoo_compute.chain.wallet import NOT_MINED, Block
-from zoo_compute.node.disk.durable_files import write_json
+from zoo_compute.node.disk.files import write_json
 from zoo_compute.node.disk.traces import Inclusion, TraceLost, Traces
 
 log = logging.getLogger(__name__)

@@ -6,21 +6,17 @@ long as it can be disputed, and retraining from them gives the same states.
 
 import logging
 from dataclasses import dataclass, field
-from typing import Any
 
-from training_gym.spec.errors import GymError
 from zoo_compute.base.errors import ZooError
 from zoo_compute.chain.disputes import DisputePhase
-from zoo_compute.content.gateway import UNAVAILABLE, GatewayClient
+from zoo_compute.content.gateway import GatewayClient
 from zoo_compute.node.disk.traces import TraceLost, Traces
 from zoo_compute.node.disk.workspace import Workspace
 from zoo_compute.node.disputes.defence import Disputes
-from zoo_compute.node.execution.executor import Executor, ExecutorError
+from zoo_compute.node.execution.executor import Executor
 from zoo_compute.node.market.calls import Market
-from zoo_compute.node.work.inputs import SlotStateMissing
-from zoo_compute.node.work.states import StateUnavailable, state_file
+from zoo_compute.node.work.states import STATE_ERRORS, StateUnavailable, state_file
 from zoo_compute.node.work.uploads import upload_disputed
-from zoo_compute.node.work.worker import TASK_TIMEOUT_SECONDS
 
 log = logging.getLogger(__name__)
 
@@ -58,16 +54,7 @@ class Disclosure:
             try:
                 self._disclose(dispute_id, unit_id, state.step)
                 self._log_once(dispute_id, "")
-            except (
-                ZooError,
-                TraceLost,
-                StateUnavailable,
-                ExecutorError,
-                GymError,
-                *UNAVAILABLE,
-                SlotStateMissing,
-                OSError,
-            ) as error:
+            except (ZooError, TraceLost, *STATE_ERRORS, OSError) as error:
                 self._log_once(dispute_id, str(error))
 
     def _disclose(self, dispute_id: str, unit_id: str, step: int) -> None:
@@ -87,12 +74,10 @@ class Disclosure:
         if step == 0:
             log.info("start_disclosed dispute=%s", dispute_id)
             return
-        cid = upload_disputed(self.market, dispute_id, state_file(trace, step, self.workspace, self.gateway, self._run))
+        file = state_file(trace, step, self.workspace, self.gateway, self.executor.run)
+        cid = upload_disputed(self.market, dispute_id, file)
         self.market.report_state(dispute_id, cid)
         log.info("state_disclosed dispute=%s segments=%d cid=%s", dispute_id, step, cid)
-
-    def _run(self, task: dict[str, Any]) -> dict[str, Any]:
-        return self.executor.run(task, TASK_TIMEOUT_SECONDS)
 
     def _log_once(self, dispute_id: str, problem: str) -> None:
         if problem and self.logged.get(dispute_id) != problem:

@@ -64,23 +64,16 @@ class Finding:
         }
 
 
+@dataclass
 class Omissions:
     """Acknowledgements of one node. ``interval``: minimum seconds between two runs of ``watch``."""
 
-    def __init__(
-        self,
-        journal: Journal,
-        traces: Traces,
-        connection: Connection,
-        connect: Callable[[], OmissionChain],
-        interval: float = 0.0,
-    ) -> None:
-        self._journal = journal
-        self._traces = traces
-        self._connection = connection
-        self._connect = connect
-        self._interval = interval
-        self._next_at = 0.0
+    journal: Journal
+    traces: Traces
+    connection: Connection
+    connect: Callable[[], OmissionChain]
+    interval: float = 0.0
+    _next_at: float = 0.0
 
     def watch(self) -> None:
         """Assess acknowledgements, claim omissions, delete final ones; no-op within ``interval``.
@@ -90,7 +83,7 @@ class Omissions:
         """
         if time.monotonic() < self._next_at:
             return
-        self._next_at = time.monotonic() + self._interval
+        self._next_at = time.monotonic() + self.interval
         for finding in self.look():
             try:
                 self.act(finding)
@@ -101,7 +94,7 @@ class Omissions:
 
     def look(self) -> list[Finding]:
         """Return the status of every acknowledgement. Raises Unreachable: the chain does not answer."""
-        acknowledgements = self._journal.all()
+        acknowledgements = self.journal.all()
         if not acknowledgements:
             return []
         chain = self.chain
@@ -129,16 +122,16 @@ class Omissions:
             tx = self.chain.resolve(stored.unit_id)
             log.info("omission_compensated unit=%s tx=%s", stored.unit_id, tx)
         if finding.window is not None:
-            self._traces.keep_inclusion(stored.unit_id, finding.window)
+            self.traces.keep_inclusion(stored.unit_id, finding.window)
         if finding.over:
             level = _LEVELS.get(status, logging.DEBUG)
             log.log(level, "acknowledgement_closed unit=%s status=%s", stored.unit_id, status)
-            self._journal.drop(stored)
+            self.journal.drop(stored)
         return tx
 
     @cached_property
     def chain(self) -> OmissionChain:
-        return self._connect()
+        return self.connect()
 
     def _assess(self, stored: StoredAcknowledgement, final: Block, latest: Block, terms: Terms) -> Finding:
         state, deadline = self.chain.claim_state(stored.unit_id, latest)
@@ -160,7 +153,7 @@ class Omissions:
     def _inclusion(self, stored: StoredAcknowledgement, final: Block) -> tuple[bool, Inclusion | None, int | None]:
         """Return whether the market answered, its window, and when that was final on chain."""
         try:
-            shown: Any = self._connection.get(f"/v1/commitments/{stored.unit_id}")
+            shown: Any = self.connection.get(f"/v1/commitments/{stored.unit_id}")
         except ApiError as error:
             return error.code == "commitment-not-found", None, None
         except Unreachable:

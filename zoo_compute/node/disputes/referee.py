@@ -8,7 +8,7 @@ market they are in the journal.
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from zoo_compute.chain.referees import RefereeChain, Seat
 from zoo_compute.chain.settlements import ChainReader
 from zoo_compute.chain.wallet import Block, Wallet, chain_errors
 from zoo_compute.client.http import answer_errors
-from zoo_compute.node.disk.durable_files import write_json
+from zoo_compute.node.disk.files import write_json
 from zoo_compute.node.disputes.segment_verdict import DataDeadline, Finding, NoVerdict, ReplayContext, decide_segment
 from zoo_compute.node.execution.executor import ExecutorError
 from zoo_compute.node.market.calls import Market
@@ -83,48 +83,35 @@ def _read(path: Path) -> SignedVerdict:
         raise ConfigError("verdict-damaged", f"{path} is damaged: {error}", remedy=remedy) from error
 
 
-@dataclass(frozen=True, slots=True)
-class Sources:
-    """Sources of a dispute's facts: two chain readers, created on first use, and the market."""
-
-    connect: Callable[[], RefereeChain]
-    read: Callable[[], ChainReader]
-    market: Market
-
-
+@dataclass
 class Referee:
     """Committee duties of one verifier.
 
     Args:
+        connect, read: build the two chain clients, on first use.
         make_context: returns the tools of a replay; called for each verdict.
         owner: declared owner of this node. The referee signs nothing in favour of a provider with the same owner.
     """
 
-    def __init__(
-        self,
-        verdicts: Verdicts,
-        sources: Sources,
-        make_context: Callable[[], ReplayContext],
-        wallet: Wallet,
-        owner: str | None = None,
-    ) -> None:
-        self._verdicts = verdicts
-        self._sources = sources
-        self._make_context = make_context
-        self._wallet = wallet
-        self._owner = owner
-        self._next_block: int | None = None
-        self._seats: dict[tuple[str, int], Seat] = {}
-        self._logged: dict[tuple[str, int], str] = {}
-        self._declined: set[tuple[str, int]] = set()
+    verdicts: Verdicts
+    connect: Callable[[], RefereeChain]
+    read: Callable[[], ChainReader]
+    market: Market
+    make_context: Callable[[], ReplayContext]
+    wallet: Wallet
+    owner: str | None = None
+    _next_block: int | None = None
+    _seats: dict[tuple[str, int], Seat] = field(default_factory=dict)
+    _logged: dict[tuple[str, int], str] = field(default_factory=dict)
+    _declined: set[tuple[str, int]] = field(default_factory=set)
 
     @cached_property
     def chain(self) -> RefereeChain:
-        return self._sources.connect()
+        return self.connect()
 
     @cached_property
     def _reader(self) -> ChainReader:
-        return self._sources.read()
+        return self.read()
 
     def watch(self) -> None:
         """Enlist, withdraw credits, find seats in committees and serve each.
@@ -173,14 +160,14 @@ class Referee:
             return
         if seat.block >= (self._next_block or 0):
             return  # not final: after a reorg another segment could be selected
-        verdict = self._verdicts.find(seat.dispute_id, seat.draw) or self._decide(seat, state, latest)
+        verdict = self.verdicts.find(seat.dispute_id, seat.draw) or self._decide(seat, state, latest)
         if verdict is None:
             return
         if latest.timestamp > state.deadline - self.chain.terms.verdict_period // OWN_CALL_SHARE:
             self._submit(verdict, state)
         if not verdict.delivered:
-            self._sources.market.give_verdict(asdict(verdict))
-            self._verdicts.keep(SignedVerdict(**{**asdict(verdict), "delivered": True}))
+            self.market.give_verdict(asdict(verdict))
+            self.verdicts.keep(SignedVerdict(**{**asdict(verdict), "delivered": True}))
             log.info("verdict_delivered dispute=%s draw=%d", seat.dispute_id, seat.draw)
 
     def _decide(self, seat: Seat, state: Dispute, latest: Block) -> SignedVerdict | None:
@@ -194,7 +181,7 @@ class Referee:
             found = self._find(seat, shown, state.step, data_time_is_over)
             if is_own and found.provider_correct:
                 self._declined.add((seat.dispute_id, seat.draw))
-                raise NoVerdict("own_provider", f"the provider's owner is {self._owner}, as this node's")
+                raise NoVerdict("own_provider", f"the provider's owner is {self.owner}, as this node's")
         except (NoVerdict, ExecutorError) as error:
             self._log_once(seat, logging.WARNING, f"no_verdict reason={error.code} error={error}")
             return None
@@ -202,19 +189,19 @@ class Referee:
 
     def _has_same_owner(self, seat: Seat, data_time_is_over: bool) -> bool:
         """Return True if the provider declares this node's owner; False if unknown in the end."""
-        if self._owner is None:
+        if self.owner is None:
             return False
         try:
-            return self._sources.market.owner_of(self.chain.opening(seat.dispute_id).provider) == self._owner
+            return self.market.owner_of(self.chain.opening(seat.dispute_id).provider) == self.owner
         except (ApiError, Unreachable) as error:
             if data_time_is_over:
                 return False
             raise NoVerdict("market_unreachable", f"the provider's owner is not known: {error}") from error
 
     def _find(self, seat: Seat, shown: RevealedTrace, step: int, data_time_is_over: bool) -> Finding:
-        context, record, outage = self._make_context(), None, ""
+        context, record, outage = self.make_context(), None, ""
         try:
-            record = self._sources.market.dispute(seat.dispute_id)
+            record = self.market.dispute(seat.dispute_id)
         except (ApiError, Unreachable) as error:
             outage = str(error)
         case = self._case(seat, record, context)
@@ -237,16 +224,16 @@ class Referee:
     def _sign(self, seat: Seat, provider_correct: bool, reason: str) -> SignedVerdict:
         """Sign and store a verdict; the stored one is delivered, also after a crash."""
         message = messages.finding_of(seat.dispute_id, seat.draw, provider_correct, reason)
-        signature = self._wallet.sign_typed_data(messages.typed_data(self.chain.domain, message))
+        signature = self.wallet.sign_typed_data(messages.typed_data(self.chain.domain, message))
         verdict = SignedVerdict(seat.dispute_id, seat.draw, provider_correct, reason, signature)
-        self._verdicts.keep(verdict)
+        self.verdicts.keep(verdict)
         text = "verdict_signed dispute=%s draw=%d provider_correct=%s reason=%s"
         log.info(text, seat.dispute_id, seat.draw, provider_correct, reason)
         return verdict
 
     def _submit(self, verdict: SignedVerdict, state: Dispute) -> None:
         """Send the own signature to the contract if it is missing; an absent referee is delisted."""
-        me = self._wallet.address
+        me = self.wallet.address
         if self.chain.committee(verdict.dispute_id).index(me) in state.signed:
             return
         tx = self.chain.submit_verdict(verdict.dispute_id, verdict.provider_correct, {me: verdict.signature})

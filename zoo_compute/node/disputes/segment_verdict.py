@@ -6,7 +6,7 @@ from the round's inputs, and the last one has to contain the committed payload.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +16,13 @@ from training_gym.compress.link_adaptation import with_top_k
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import GymError
 from zoo_compute.audit.dispute_case import Case
+from zoo_compute.base.errors import CodedError
 from zoo_compute.chain.disputes import RevealedTrace
 from zoo_compute.content.blockstore import BlockNotFound
 from zoo_compute.content.gateway import GatewayClient, GatewayUnavailable
 from zoo_compute.node.disk.workspace import Workspace
 from zoo_compute.node.execution.executor import ExecutorError
-from zoo_compute.node.work.inputs import SlotStateMissing, unit_task
+from zoo_compute.node.work.inputs import Run, SlotStateMissing, unit_task
 from zoo_protocol.content.cid import ContentError
 from zoo_protocol.hashing import from_hex, keccak, to_hex
 from zoo_protocol.payments.job_record import INPUT_FILES
@@ -43,17 +44,13 @@ class Finding:
     reason: str
 
 
-class NoVerdict(Exception):
+class NoVerdict(CodedError):
     """This referee cannot decide, now or at all; it signs nothing.
 
     Attributes:
         code: ``environment_mismatch``, ``waiting_for_data``, ``market_unreachable``, ``wrong_specification``,
             ``input_missing``, ``gateway_unavailable``, ``case_unknown``, ``own_provider`` or the executor's.
     """
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +78,6 @@ class DataDeadline:
         return Finding(False, WITHHELD)
 
 
-Run = Callable[[dict[str, Any]], dict[str, Any]]
-"""Runs a ``train`` or ``replay`` task of :mod:`zoo_compute.node.execution.tasks`. Raises ExecutorError."""
-
-
 @dataclass(frozen=True, slots=True)
 class ReplayContext:
     """Tools of a replay; ``environment`` is the environment class of the process behind ``run``."""
@@ -103,7 +96,6 @@ def decide_segment(
     Args:
         step: index of the segment.
         state_cid: CID of the start state as reported by the provider.
-        deadline: rule for missing data.
 
     Raises:
         NoVerdict: no verdict can be signed, or not yet.

@@ -18,9 +18,13 @@ from typing import Any
 
 import zoo_compute
 from training_gym.runtime.profile import ExecutionProfile
+from zoo_compute.base.errors import ZooError
 from zoo_compute.node.execution.frames import encode_frame, take_frame
 
 WARM_UP_SECONDS = 120.0
+
+TASK_TIMEOUT_SECONDS = 24 * 3600.0
+"""After this time the child is killed. The market's round deadline is far shorter."""
 
 _PROCESSOR_SLACK_SECONDS = 10.0
 _SILENCE_SECONDS = 2.0
@@ -47,6 +51,15 @@ class ExecutorError(Exception):
         self.code = code
         self.field = field
         self.message = message
+
+
+@contextlib.contextmanager
+def executor_errors() -> Iterator[None]:
+    """Convert an :class:`ExecutorError` to a :class:`ZooError` of the command."""
+    try:
+        yield
+    except ExecutorError as error:
+        raise ZooError(f"executor-{error.code.replace('_', '-')}", str(error)) from error
 
 
 class Executor:
@@ -103,7 +116,7 @@ class Executor:
     def run(
         self,
         task: dict[str, Any],
-        timeout: float,
+        timeout: float = TASK_TIMEOUT_SECONDS,
         on_progress: Progress | None = None,
         *,
         check: Callable[[], None] | None = None,
@@ -123,16 +136,18 @@ class Executor:
         with self._lock:
             child = self._ready_child()
             try:
-                return self._run(child, task, timeout, on_progress, check)
-            except _TaskFailed as error:
-                if error.code in _RESTART_CODES:
-                    self._discard()
-                raise ExecutorError(error.code, error.field, error.message) from None
+                answer = self._run(child, task, timeout, on_progress, check)
             except BaseException:
                 self._discard()
                 if self._closed:
                     raise self._has_been_closed() from None
                 raise
+            if answer["type"] == "result":
+                result: dict[str, Any] = answer["result"]
+                return result
+            if answer["code"] in _RESTART_CODES:
+                self._discard()
+            raise ExecutorError(answer["code"], answer["field"], answer["message"])
 
     def close(self) -> None:
         """Kill the child, also during a task, and refuse further tasks."""
@@ -148,6 +163,7 @@ class Executor:
         on_progress: Progress | None,
         check: Callable[[], None] | None,
     ) -> dict[str, Any]:
+        """Return the child's answer: a result, or the error of a task after which it is alive."""
         child.send({"task": task, "processor_seconds": timeout + _PROCESSOR_SLACK_SECONDS})
         deadline = time.monotonic() + timeout
         while True:
@@ -159,11 +175,8 @@ class Executor:
                 if check is not None:
                     check()
                 continue
-            if message["type"] == "result":
-                result: dict[str, Any] = message["result"]
-                return result
-            if message["type"] == "error":
-                raise _TaskFailed(message["code"], message["field"], message["message"])
+            if message["type"] != "progress":
+                return message
             if on_progress is not None:
                 on_progress({key: message[key] for key in ("step", "steps", "loss")})
 
@@ -201,10 +214,6 @@ class Executor:
             self._child.kill()
             self._child.close_pipes()
             self._child = None
-
-
-class _TaskFailed(ExecutorError):
-    """The child reports that its task failed; the child is alive."""
 
 
 class _Child:

@@ -48,9 +48,6 @@ class Lease:
             raise ValueError(f"id is {found.id!r:.80}; expected 1 to 64 letters, digits and hyphens")
         return found
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
 class Disputed:

@@ -11,8 +11,7 @@ from typing import Any
 from zoo_compute.base.errors import ZooError
 from zoo_compute.base.models import Network
 from zoo_compute.chain.omissions import OmissionChain
-from zoo_compute.node.disk.corruption import read_json
-from zoo_compute.node.disk.durable_files import write_json
+from zoo_compute.node.disk.files import read_json, write_json
 from zoo_protocol.hashing import to_hex
 from zoo_protocol.messages import (
     MAX_PROMISE_SECONDS,

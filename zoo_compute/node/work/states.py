@@ -10,11 +10,12 @@ from pathlib import Path
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import GymError
 from training_gym.units.trace import state_path, stream_inner_digest
-from zoo_compute.content.gateway import GatewayClient
-from zoo_compute.node.disk.corruption import read_json
+from zoo_compute.content.gateway import UNAVAILABLE, GatewayClient
+from zoo_compute.node.disk.files import read_json
 from zoo_compute.node.disk.traces import Trace
 from zoo_compute.node.disk.workspace import Workspace
-from zoo_compute.node.work.inputs import Run, unit_task
+from zoo_compute.node.execution.executor import ExecutorError
+from zoo_compute.node.work.inputs import Run, SlotStateMissing, unit_task
 from zoo_protocol.hashing import from_hex, to_hex
 
 log = logging.getLogger(__name__)
@@ -31,12 +32,16 @@ class StateUnavailable(Exception):
     code = "state_lost"
 
 
+STATE_ERRORS = (StateUnavailable, SlotStateMissing, ExecutorError, GymError, *UNAVAILABLE)
+"""Errors of :func:`state_file`, besides those of the disk."""
+
+
 def state_file(trace: Trace, step: int, workspace: Workspace, gateway: GatewayClient, run: Run) -> Path:
     """Return the file of the state after ``step`` segments of a unit, with the signed content.
 
     Raises:
         StateUnavailable: the state is missing and retraining does not restore it.
-        GymError, ExecutorError, SlotStateMissing, ContentError, BlockNotFound, GatewayUnavailable: retraining fails.
+        Others of ``STATE_ERRORS``: retraining fails.
         OSError: the disk refuses.
     """
     unit, task = trace.unit, trace.task

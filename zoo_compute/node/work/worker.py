@@ -3,7 +3,8 @@
 import hashlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,14 +17,12 @@ from zoo_compute.base.link import Link
 from zoo_compute.chain.wallet import Wallet
 from zoo_compute.content.gateway import GatewayClient, GatewayUnavailable
 from zoo_compute.content.packs import force_to_disk
-from zoo_compute.node.disk.corruption import read_json
-from zoo_compute.node.disk.durable_files import write_json
+from zoo_compute.node.disk.files import read_json, write_json
 from zoo_compute.node.disk.traces import Trace, TraceLost, Traces
 from zoo_compute.node.disk.workspace import MAX_INPUT_BYTES, Workspace
 from zoo_compute.node.execution.executor import Executor
 from zoo_compute.node.market.calls import Lease, Market
 from zoo_compute.node.work.acknowledgements import Acknowledgements, NotAcknowledged
-from zoo_compute.node.work.effort import UnitResourceUsage
 from zoo_compute.node.work.held_lease import HeldLease
 from zoo_compute.node.work.inputs import UNIT_FIELDS, SlotStateMissing, model_and_data, unit_task
 from zoo_compute.node.work.states import state_file
@@ -35,9 +34,6 @@ from zoo_protocol.messages import Domain, ReplayCommitment, UnitCommitment, type
 from zoo_protocol.payments.job_record import INPUT_FILES, result_hash
 from zoo_protocol.verification import trace
 from zoo_protocol.verification.reveal_deadline import reveal_timeout_seconds
-
-TASK_TIMEOUT_SECONDS = 24 * 3600.0
-"""After this time the training process is killed. The market's round deadline is far shorter."""
 
 GATEWAY_OUTAGE_SECONDS = 120.0
 """Retry period of input downloads while no gateway answers, for example during a restart."""
@@ -61,6 +57,36 @@ class LinkTooSlow(Exception):
     """
 
     code = "link_too_slow"
+
+
+class UnitResourceUsage:
+    """Usage of one unit since construction, with other leases' traffic; not verified."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._up, self._down = link.up.bytes, link.down.bytes
+        self._transfer_seconds = 0.0
+
+    @contextmanager
+    def transferring(self) -> Iterator[None]:
+        """Count the block as transfer time, and give its transfers precedence over background ones."""
+        started = time.monotonic()
+        try:
+            with self._link.urgent():
+                yield
+        finally:
+            self._transfer_seconds += time.monotonic() - started
+
+    def report(self, compute_seconds: float) -> dict[str, Any]:
+        """Return times in ms, bytes each way, and last rates in bytes per second, or None."""
+        return {
+            "compute_ms": round(1000 * compute_seconds),
+            "transfer_ms": round(1000 * self._transfer_seconds),
+            "bytes_up": self._link.up.bytes - self._up,
+            "bytes_down": self._link.down.bytes - self._down,
+            "up_bytes_per_second": self._link.up.bytes_per_second,
+            "down_bytes_per_second": self._link.down.bytes_per_second,
+        }
 
 
 def require_link(lease: Lease, bytes_per_second: int | None) -> None:
@@ -213,9 +239,9 @@ class Worker:
             return known
         self._require_link(held)
         with effort.transferring():
-            inputs = self._fetched(held, lambda: unit_task(task, self.workspace, self.gateway, self._run))
+            inputs = self._fetched(held, lambda: unit_task(task, self.workspace, self.gateway, self.executor.run))
         job = {"kind": "train", "output": str(directory), **inputs}
-        result = {**self.executor.run(job, TASK_TIMEOUT_SECONDS, held.progress, check=held.check), "start": start}
+        result = {**self.executor.run(job, on_progress=held.progress, check=held.check), "start": start}
         state = Path(result.pop("slot_state"))
         result["slot_state_cid"] = self.workspace.keep_slot_state(task["job_id"], task["slot"], state)
         for name in (result["payload"], *result["states"]):
@@ -264,7 +290,7 @@ class Worker:
         except TraceLost as error:  # also if the market does not name the unit: use the file without a check
             log.warning("state_unchecked error=%s", error)
             return state_path(self.workspace.unit(task["job_id"], task["round"], task["slot"]), task["segment"])
-        return state_file(trace, task["segment"], self.workspace, self.gateway, self._run)
+        return state_file(trace, task["segment"], self.workspace, self.gateway, self.executor.run)
 
     def _own_slot_state(self, task: dict[str, Any]) -> Path:
         """Return the requested replica state. Raises SlotStateMissing."""
@@ -279,7 +305,7 @@ class Worker:
         self._complete(held, {"published_cid": published}, path.stat().st_size)
 
     def _prefetch(self, held: HeldLease) -> None:
-        model_and_data(held.lease.task, self.workspace, self.gateway, self._run)
+        model_and_data(held.lease.task, self.workspace, self.gateway, self.executor.run)
         self._complete(held, {"followed_cid": held.lease.task["checkpoint_cid"]})
 
     def _pin(self, held: HeldLease) -> None:
@@ -307,12 +333,12 @@ class Worker:
             "start_leaf": task["start_leaf"],
             "state": state,
             "inner": task.get("inner"),
-            **self._fetched(held, lambda: unit_task(task, self.workspace, self.gateway, self._run)),
+            **self._fetched(held, lambda: unit_task(task, self.workspace, self.gateway, self.executor.run)),
         }
         if task.get("across"):  # cross-class check: end states are compared after both commitments
             directory = self.workspace.unit(task["job_id"], task["round"], task["slot"])
             job |= {"across": True, "output": str(directory)}
-        result = self.executor.run(job, TASK_TIMEOUT_SECONDS, held.progress, check=held.check)
+        result = self.executor.run(job, on_progress=held.progress, check=held.check)
         salt = self._salt(lease)
         found = {"end_leaf": result["end_leaf"]}
         if task.get("inner") is not None:
@@ -332,9 +358,6 @@ class Worker:
 
     def _complete(self, held: HeldLease, result: dict[str, Any], size: int = 0) -> None:
         held.call_until_answered(lambda: self.market.complete(held.lease, result, size))
-
-    def _run(self, task: dict[str, Any]) -> dict[str, Any]:
-        return self.executor.run(task, TASK_TIMEOUT_SECONDS)
 
     def _salt(self, lease: Lease) -> bytes:
         """Return 32 secret bytes, the same for every attempt at a lease."""

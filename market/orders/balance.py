@@ -10,18 +10,16 @@ from sqlalchemy.orm import Session
 from market.accounts import repository as accounts_repository
 from market.chain.contracts import bindings
 from market.chain.contracts.codec import Deployment
-from market.chain.errors import ChainError
 from market.chain.models import TxIntent
 from market.chain.repository import DEPOSIT
 from market.chain.service import queue_intent
 from market.chain.views import ChainViews, Funds
 from market.domain.lifecycle import IntentStatus
 from market.domain.money import format_amount
-from market.orders.balance.models import PayerDraws
-from market.orders.balance.schemas import BalanceView, DepositView, NewDeposit
 from market.orders.errors import InsufficientBalance, InvalidDeposit, PermitNonceUsed
+from market.orders.models import PayerDraws
+from market.orders.schemas import BalanceView, DepositView, NewDeposit
 from market.orders.signatures import require_signature, wallet_form
-from market.platform.http.errors import ChainDown
 from market.platform.http.services import Services
 from zoo_protocol.hashing import from_hex
 from zoo_protocol.messages import permit_typed_data
@@ -39,11 +37,8 @@ _REVERT_REASONS = {  # by the contracts' errors
 
 
 def funds(payer: str, services: Services, max_age_seconds: float = 0.0) -> Funds:
-    """Return the payer's balance in the escrow, possibly so old. Raises ChainDown."""
-    try:
-        return services.part(ChainViews).funds(payer, max_age_seconds)
-    except ChainError as error:
-        raise ChainDown(str(error)) from error
+    """Return the payer's balance in the escrow, possibly so old. Raises ChainError."""
+    return services.part(ChainViews).funds(payer, max_age_seconds)
 
 
 def pending_wei(session: Session, payer: str, found: Funds) -> int:
@@ -57,7 +52,7 @@ def require(payer: str, budget_wei: int, services: Services) -> Funds:
 
     Raises:
         InsufficientBalance: with the missing amount.
-        ChainDown: the chain does not answer.
+        ChainError: the chain does not answer.
     """
     found = funds(payer, services)
     with services.database.reading() as session:
@@ -98,10 +93,10 @@ def balance(payer: str, deposit_wei: int | None, services: Services) -> BalanceV
     """Return the payer's balance, and the permit for a deposit if one is asked for.
 
     Raises:
-        InvalidDeposit, ChainDown.
+        InvalidDeposit, ChainError.
     """
     found = funds(payer, services)
-    wallet_wei, nonce = _wallet(payer, services)
+    wallet_wei, nonce = services.part(ChainViews).wallet(payer)
     with services.database.reading() as session:
         pending = pending_wei(session, payer, found)
         deposits = _deposits(session, payer)
@@ -128,7 +123,7 @@ def deposit(session: Session, payer: str, request: NewDeposit, services: Service
         InvalidDeposit, InvalidSignature: the amount, the deadline or the signature is wrong.
         InsufficientBalance: the wallet does not hold the amount.
         PermitNonceUsed: another deposit has this nonce.
-        ChainDown: the chain does not answer.
+        ChainError: the chain does not answer.
     """
     _require_amount(request.amount, "amount")
     document = _permit(payer, request.amount, request.permit_nonce, request.deadline, services.part(Deployment))
@@ -150,7 +145,7 @@ def _require_next(session: Session, payer: str, request: NewDeposit, services: S
         raise InvalidDeposit(
             f"deadline is {request.deadline}; expected at least {_LEAST_SECONDS} s from now.", field="deadline"
         )
-    wallet_wei, nonce = _wallet(payer, services)
+    wallet_wei, nonce = services.part(ChainViews).wallet(payer)
     deposits = _deposits(session, payer)
     expected = _next_nonce(deposits, nonce)
     if request.permit_nonce != expected:
@@ -193,13 +188,6 @@ def _view(intent: TxIntent) -> DepositView:
         tx=intent.tx_hash,
         created_at=intent.created_at,
     )
-
-
-def _wallet(payer: str, services: Services) -> tuple[int, int]:
-    try:
-        return services.part(ChainViews).wallet(payer)
-    except ChainError as error:
-        raise ChainDown(str(error)) from error
 
 
 def _permit(payer: str, amount_wei: int, nonce: int, deadline: int, deployment: Deployment) -> dict[str, Any]:

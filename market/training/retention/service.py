@@ -1,19 +1,27 @@
-"""Deletion of data of jobs that ended long ago (decision 21).
+"""Deletion of data that only training, replays and disputes need (decision 21).
 
-Receipts stay verifiable from chain and storage: record, models, manifests, payloads and evidence are kept. Deleted are
-outer states, updates and replica states in storage, which only training needs, and leases and events in the database.
+Receipts stay verifiable from chain and storage: record, models, manifests, payloads and evidence are kept. Deleted for
+jobs that ended long ago are outer states, updates and replica states in storage, and leases and events in the database.
 A job is marked after all deletions, so that an interrupted purge is repeated.
+
+A state that was revealed for a replay is released when its unit cannot be disputed any more. A published state of a
+checkpoint is released when a newer one has proven holders (:mod:`market.training.replication.pins`). States
+of rejected units are evidence and stay.
 """
 
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 
+from sqlalchemy.orm import Session
+
+from market.domain.network import NetworkParameters
 from market.platform.db.session import Database
 from market.platform.events.repository import delete_events
 from market.platform.storage.client import Storage
 from market.platform.storage.errors import BlobNotFound, StorageError, StorageUnavailable
 from market.training.leases.verification_hooks import hooks
+from market.training.replication import repository as replication_repository
 from market.training.retention import repository
 from training_gym.spec.manifests import MAX_MANIFEST_BYTES
 from training_gym.units.checkpoint import CheckpointManifest
@@ -78,3 +86,35 @@ def _needed(database: Database, job_id: str, cids: Sequence[str]) -> set[str]:
     with database.transaction() as session:
         elsewhere = repository.needed_elsewhere(session, job_id, cids)
         return elsewhere | {cid for cid in cids if hooks().is_revealed(session, cid)}
+
+
+def needs_file(session: Session, cid: str) -> bool:
+    """Return True if a file is a payload or a public replica state."""
+    return replication_repository.is_used_by_other_units(session, cid, ())
+
+
+def unpin_states(database: Database, storage: Storage, network: NetworkParameters, now: datetime) -> int:
+    """Unpin replica states that have no use; return their number.
+
+    Files are unpinned before the rows change, so that an interrupted call is repeated.
+    """
+    with database.transaction() as session:
+        due = [
+            (unit.id, unit.slot_state_cid or "")
+            for unit in replication_repository.unneeded(session, now - network.disputes.longest)
+        ]
+        ids = [unit_id for unit_id, _ in due]
+        kept = {
+            cid
+            for _, cid in due
+            if replication_repository.is_used_by_other_units(session, cid, ids) or hooks().is_revealed(session, cid)
+        }
+    try:
+        for _, cid in due:
+            if cid not in kept:
+                storage.unpin(cid)
+    except StorageUnavailable:
+        return 0  # the next sweep retries
+    with database.transaction() as session:
+        replication_repository.mark_unpublished(session, ids)
+    return len(ids)

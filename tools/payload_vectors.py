@@ -1,4 +1,4 @@
-"""Writes the vectors of the payload format: ``python tests/vectors/payloads.py``.
+"""Writes the vectors of the payload format: ``python -m tools.payload_vectors``.
 
 ``payloads.json`` is committed; ``tests/property/test_gym_wire.py`` holds the code to it. Another implementation needs
 nothing else: values in, payload out, and the reason why each malformed payload is refused.
@@ -6,18 +6,15 @@ nothing else: values in, payload out, and the reason why each malformed payload 
 
 import json
 import struct
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-FOLDER = Path(__file__).resolve().parent
-sys.path.insert(0, str(FOLDER.parent.parent))  # run as a file, installed or not
+from training_gym.compress.payload_format import Format, decode_vector, encode_vector
+from training_gym.spec.errors import PayloadError
 
-from training_gym.compress.payload_format import Format, decode_vector, encode_vector  # noqa: E402
-from training_gym.spec.errors import PayloadError  # noqa: E402
-
+FOLDER = Path(__file__).resolve().parents[1] / "tests" / "vectors"
 LAYOUT = bytes(range(32))
 SMALL = [0.5, -1.0, 0.0, 2.0, -0.25, 1.0, 0.125, -3.0, 0.75, -1.5, 1.25, 0.0625]
 

@@ -1,11 +1,12 @@
-"""TEE quotes of this machine, and the renewal of its attestation.
+"""Attestation of this machine: TEE quotes, NVIDIA's statements on its GPUs, and the renewal.
 
-Two file interfaces are supported: Linux TSM reports (TDX and others) and Gramine's attestation device (SGX).
+Two file interfaces of quotes are supported: Linux TSM reports (TDX and others) and Gramine's attestation device (SGX).
 """
 
 import asyncio
 import json
 import logging
+import subprocess
 import time
 import uuid
 from collections.abc import Callable
@@ -15,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import dcap_qvl
+import httpx
 
 from zoo_compute.base.errors import ZooError
 from zoo_compute.client.http import answer_errors
-from zoo_compute.node.attestation.gpu_statements import GpuSource
 from zoo_compute.node.market.calls import Market
+from zoo_protocol.attestation.gpu_attestation import ISSUER, GpuStatement, QuoteRefused
 from zoo_protocol.attestation.tee_quotes import with_gpus
 from zoo_protocol.hashing import from_hex
 
@@ -33,6 +35,7 @@ RENEW_SECONDS = 3 * 86_400
 _RETRY_SECONDS = 600.0
 _COLLATERAL_SECONDS = 15.0
 _REPORT_DATA_BYTES = 64
+_GPU_SECONDS = 120.0
 
 Collateral = dict[str, str]
 
@@ -91,6 +94,45 @@ def collateral_from(pccs_url: str | None) -> Callable[[bytes], Collateral]:
 async def _collateral(url: str, quote: bytes) -> dcap_qvl.QuoteCollateralV3:
     async with asyncio.timeout(_COLLATERAL_SECONDS):
         return await dcap_qvl.get_collateral(url, quote)  # a future of a running loop, not a coroutine
+
+
+class GpuSource:
+    """Source of GPU attestations.
+
+    Args:
+        tool: ``nvattest``, the CLI of NVIDIA's attestation SDK. It reads NV_ATTESTATION_SERVICE_KEY if one is needed.
+        service: base URL of the service.
+    """
+
+    def __init__(self, tool: str = "nvattest", service: str = ISSUER) -> None:
+        self._tool = tool
+        self._service = service
+
+    def statement(self, nonce: bytes) -> GpuStatement:
+        """Return NVIDIA's signed statement on all GPUs of this machine, over a nonce of 32 bytes.
+
+        Raises:
+            ZooError: ``no-gpu-statement``.
+        """
+        try:
+            answer = self._answer(nonce)
+            keys = httpx.get(f"{self._service}/.well-known/jwks.json", timeout=_GPU_SECONDS)
+            return GpuStatement.of_answer(answer, keys.raise_for_status().json())
+        except (OSError, subprocess.SubprocessError, httpx.HTTPError, ValueError, KeyError, QuoteRefused) as error:
+            raise ZooError(
+                "no-gpu-statement",
+                f"NVIDIA's attestation service gave no statement: {error}",
+                remedy=f"Enable confidential mode on the GPUs, install {self._tool}, allow access to {self._service} "
+                "and set NV_ATTESTATION_SERVICE_KEY if you have one; or remove --attest.",
+            ) from error
+
+    def _answer(self, nonce: bytes) -> Any:
+        asked = ["--device", "gpu", "--verifier", "remote", "--nonce", nonce.hex(), "--nras-url", self._service]
+        command = [self._tool, "--format", "json", "--log-level", "error", "attest", *asked]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_GPU_SECONDS, check=False)
+        if done.returncode:
+            raise ValueError(done.stderr.strip()[-500:] or f"{self._tool} ended with {done.returncode}")
+        return json.loads(done.stdout)["detached_eat"]
 
 
 @dataclass

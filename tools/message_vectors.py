@@ -1,4 +1,4 @@
-"""Writes the vectors of Python and Solidity: ``python tests/vectors/generate.py``.
+"""Writes the vectors of Python and Solidity: ``python -m tools.message_vectors``.
 
 The files are committed. ``tests/chain/test_contract_vectors.py`` compares them with what the Python rules give now, and
 ``contracts/test/system/Vectors.t.sol`` with what the contracts give. Integers are decimal strings, hashes 0x hex.
@@ -6,26 +6,24 @@ The files are committed. ``tests/chain/test_contract_vectors.py`` compares them 
 
 import json
 import random
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(__file__).resolve().parent
-sys.path.insert(0, str(FOLDER.parent.parent))  # run as a file, installed or not
+from eth_abi.abi import encode
+from eth_account import Account
 
-from eth_abi.abi import encode  # noqa: E402
-from eth_account import Account  # noqa: E402
-
-from market.domain.money import split, unit_price  # noqa: E402
-from zoo_protocol import merkle, messages  # noqa: E402
-from zoo_protocol.hashing import keccak, to_hex  # noqa: E402
-from zoo_protocol.payments.settlement_batch import JobLine, batch_root  # noqa: E402
-from zoo_protocol.verification import sampling, trace  # noqa: E402
+from market.domain.money import split, unit_price
+from zoo_protocol import merkle, messages
+from zoo_protocol.hashing import keccak, to_hex
+from zoo_protocol.payments.settlement_batch import JobLine, batch_root
+from zoo_protocol.verification import sampling, trace
 
 DOMAIN = messages.Domain(84_532, "0x5FbDB2315678afecb367f032d93F642f64180aa3")
 SIGNER_KEY = "0x" + "11" * 32
 MAX = {bits: 2**bits - 1 for bits in (16, 32, 40, 48, 80, 96, 256)}
+
+FOLDER = Path(__file__).resolve().parents[1] / "tests" / "vectors"
 
 
 def _hash(name: str) -> str:
