@@ -35,7 +35,7 @@ from benchmarks.report import Row, progress, row, run
 from market.platform.db.session import Database
 from market.platform.storage.client import Storage
 from market.tables import metadata
-from training_gym.data.dataset import DatasetManifest, describe_split
+from training_gym.data.dataset import DatasetManifest, describe_shard
 from zoo_compute.chain.wallet import Wallet, siwe_message
 from zoo_compute.devnet.engines import find_anvil
 from zoo_protocol.hashing import to_hex
@@ -231,8 +231,8 @@ def _signed(url: str, token: str, body: dict[str, Any], count: int) -> list[dict
 
 
 def _job(storage: Storage) -> dict[str, Any]:
-    split = describe_split(storage.put(TEXT, max_bytes=2**20).cid, TEXT)
-    dataset = storage.put(DatasetManifest(split, split).to_bytes(), max_bytes=2**20).cid
+    split = describe_shard(storage.put(TEXT, max_bytes=2**20).cid, TEXT)
+    dataset = storage.put(DatasetManifest((split,), (split,)).to_bytes(), max_bytes=2**20).cid
     return {
         "model_config": {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "sequence_length": 8},
         "training_config": {"rounds": 2, "inner_steps": 1000, "segment_steps": 100, "batch_size": 64},

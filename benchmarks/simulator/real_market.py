@@ -25,7 +25,7 @@ from market.training.rounds.service import round_to_offer
 from market.training.rounds.state import DEADLINE_ROUNDS, RoundState
 from training_gym.aggregate.aggregation import aggregate
 from training_gym.aggregate.outer_step import OuterState
-from training_gym.data.dataset import DatasetManifest, describe_split
+from training_gym.data.dataset import DatasetManifest, describe_shard
 from training_gym.exchange import deadlines
 from training_gym.runtime.profile import CPU
 from training_gym.spec.config import TrainingSpec
@@ -140,8 +140,8 @@ class Run:
     def _publish(self) -> None:
         tokens, _ = standard_library(1 << 18)
         self.text = tokens.tobytes()[: 1 << 18]
-        split = describe_split(self._stored(self.text), self.text)
-        dataset = self._stored(DatasetManifest(split, split).to_bytes())
+        split = describe_shard(self._stored(self.text), self.text)
+        dataset = self._stored(DatasetManifest((split,), (split,)).to_bytes())
         training = TRAINING | {"round_delay": self._delay}
         document = {"model_config": MODEL, "data_config": {"dataset": dataset}, "training_config": training}
         self.spec = TrainingSpec.from_dict(document)

@@ -136,9 +136,10 @@ def _check_dataset(storage: Storage, spec: TrainingSpec) -> None:
     field = "data_config.dataset"
     try:
         manifest = DatasetManifest.from_bytes(storage.get(spec.dataset, max_bytes=MAX_MANIFEST_BYTES))
-        for name, split in (("train", manifest.train), ("validation", manifest.validation)):
-            if (size := storage.stat(split.cid)) != split.size:
-                raise ManifestError("wrong_size", f"{name}.size", f"is {split.size}; the file has {size} bytes")
+        for shard in (*manifest.train, *manifest.validation):
+            if (size := storage.stat(shard.cid)) != manifest.size_of(shard):
+                detail = f"has {shard.tokens} tokens of {manifest.dtype}; the file has {size} bytes"
+                raise ManifestError("wrong_size", shard.cid, detail)
         if spec.start_model is not None:
             field = "data_config.start_model"
             storage.stat(spec.start_model)
@@ -147,12 +148,18 @@ def _check_dataset(storage: Storage, spec: TrainingSpec) -> None:
     except (BlobTooLarge, BlobCorrupt, InvalidCid, ManifestError) as error:
         raise InvalidDataset(f"The dataset {spec.dataset} is not usable: {error}", field=field) from error
     window = spec.model.sequence_length + 1
-    for name, split in (("train", manifest.train), ("validation", manifest.validation)):
-        if split.size < window:
+    for name, shards in (("train", manifest.train), ("validation", manifest.validation)):
+        if (most := max(shard.tokens for shard in shards)) < window:
             raise InvalidDataset(
-                f"The {name} split has {split.size} tokens; expected at least {window}, one training sequence.",
+                f"The longest shard of the {name} split has {most} tokens; expected at least {window}, one training "
+                "sequence.",
                 field=field,
             )
+    if manifest.vocab_size > spec.model.vocab_size:
+        raise InvalidDataset(
+            f"The dataset has tokens up to {manifest.vocab_size - 1}; the model knows {spec.model.vocab_size}.",
+            field="model_config.vocab_size",
+        )
 
 
 def write_within_caps(session: Session, signed: SignedTerms, principal: Principal) -> Job:

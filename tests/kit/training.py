@@ -1,5 +1,6 @@
 """Small specifications, and a unit of them on a text that a model can learn."""
 
+from pathlib import Path
 from typing import Any
 
 from training_gym.data.dataset import one_shard
@@ -16,6 +17,12 @@ SMALL = read_model({"hidden_size": 16, "num_hidden_layers": 1, "num_attention_he
 
 def spec_of(model: ModelConfig = TINY, **training: Any) -> TrainingSpec:
     return TrainingSpec(model, "unused", TrainingConfig(**training))
+
+
+def one_file(path: Path, content: bytes) -> dict[str, Any]:
+    """Describe a split of one file of bytes, as a task of the training child does."""
+    path.write_bytes(content)
+    return {"dtype": "uint8", "tokens": [len(content)], "files": {"0": str(path)}}
 
 
 def unit_of(spec: TrainingSpec, **changes: Any) -> Unit:

@@ -12,7 +12,7 @@ Each shard is one raw file of little-endian tokens. Without a tokenizer the toke
 """
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -170,6 +170,24 @@ def one_shard(spec: TrainingSpec, content: bytes, dtype: str = "uint8") -> Split
     """Return the split of one shard's file. Raises StateError: see :class:`Split`."""
     tokens = np.frombuffer(content, DTYPES[dtype])
     return Split(spec, [len(tokens)], {0: tokens})
+
+
+def read_split(
+    spec: TrainingSpec, manifest: DatasetManifest, shards: Sequence[Shard], fetch: Callable[[Shard], bytes]
+) -> Split:
+    """Return the split of these ``shards`` of the manifest, all fetched and compared with their digests.
+
+    Raises:
+        ManifestError: a file is not the one that the manifest describes.
+        StateError: see :class:`Split`.
+    """
+    present = {}
+    for number, shard in enumerate(shards):
+        content = fetch(shard)
+        if to_hex(sha256(content)) != shard.sha256:
+            raise ManifestError("wrong_hash", f"shard {number}", "has another digest; publish the dataset again")
+        present[number] = np.frombuffer(content, DTYPES[manifest.dtype])
+    return Split(spec, [shard.tokens for shard in shards], present)
 
 
 def unit_places(spec: TrainingSpec, order: SampleOrder, round_: int, slot: int, steps: range) -> list[tuple[int, int]]:

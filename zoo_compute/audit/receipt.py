@@ -18,7 +18,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from training_gym.data.dataset import DatasetManifest, Split, read_split
 from training_gym.spec.config import TrainingSpec
+from training_gym.spec.errors import GymError
 from zoo_compute.audit.replays import Histories, ReplayChecks
 from zoo_compute.audit.rounds import Rounds
 from zoo_compute.audit.settlements import Verification, check_batches, fetch_record, read_record, signer_of
@@ -43,7 +45,7 @@ DISPUTE = "dispute"
 LOSS_TOLERANCE = 1e-4  # nats; the order of summation differs between processors
 _OF_THE_MOMENT = ("treasury_balance_wei",)  # changes after the receipt
 
-LossFunction = Callable[[bytes, bytes, bytes], float]
+LossFunction = Callable[[bytes, bytes, Split], float]
 """(canonical spec, model file, validation split) -> validation loss in nats per token."""
 
 
@@ -284,11 +286,18 @@ class _RecordChecks:
         self._expect("wrong_loss", "final_loss", final and final.validation_loss, record.final_loss)
         self._expect("wrong_model", "final_model_cid", final and final.model_cid, record.final_model_cid)
 
-    def _validation_split(self, spec: bytes) -> bytes | None:
-        manifest = self._fetch("spec.data_config.dataset", json.loads(spec)["data_config"]["dataset"])
-        if manifest is None:
+    def _validation_split(self, spec: bytes) -> Split | None:
+        data = self._fetch("spec.data_config.dataset", json.loads(spec)["data_config"]["dataset"])
+        if data is None:
             return None
-        return self._fetch("dataset.validation", json.loads(manifest)["validation"]["cid"])
+        try:
+            known, manifest = TrainingSpec.from_dict(json.loads(spec)), DatasetManifest.from_bytes(data)
+            return read_split(
+                known, manifest, manifest.validation, lambda shard: self._fetch("dataset.validation", shard.cid) or b""
+            )
+        except GymError as error:
+            self._expect("wrong_dataset", "spec.data_config.dataset", "a dataset", str(error))
+            return None
 
     def _fetch(self, where: str | None, content: str | None) -> bytes | None:
         """Return a CID's verified bytes; None, and a finding at ``where``, if not available."""

@@ -19,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from training_gym.data.dataset import DatasetManifest, describe_split
+from training_gym.data.dataset import DatasetManifest, describe_shard
 from zoo_compute.base.amounts import parse_zen
 from zoo_compute.base.errors import ConfigError, Mismatch, Unreachable
 from zoo_compute.base.models import (
@@ -119,7 +119,7 @@ class Client:
 
     def upload_dataset(self, train: bytes | Path, validation: bytes | Path) -> str:
         """Store a byte-token dataset of two splits. Return the CID of its manifest."""
-        splits = [describe_split(self.upload(content), content) for content in map(_read, (train, validation))]
+        splits = [(describe_shard(self.upload(content), content),) for content in map(_read, (train, validation))]
         return self.upload(DatasetManifest(*splits).to_bytes())
 
     def quote(self, spec: JobSpec) -> Quote:

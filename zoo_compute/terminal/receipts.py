@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from training_gym.data.dataset import Split
 from zoo_compute.audit.evidence import evidence_of
 from zoo_compute.audit.receipt import differences, verify_job, verify_round
 from zoo_compute.base.amounts import short_zen
@@ -41,14 +42,13 @@ def _verification(unit: dict[str, Any]) -> dict[str, Any]:
     return {"sampled": ", ".join(map(str, unit["drawn_segments"])) or "none", "detection": f"{chance:.1%}"}
 
 
-def _loss(spec: bytes, model: bytes, validation: bytes) -> float:
-    from training_gym.data.dataset import tokens_of
+def _loss(spec: bytes, model: bytes, validation: Split) -> float:
     from training_gym.evaluate.loss import validation_loss  # loads torch
     from training_gym.spec.config import TrainingSpec
     from training_gym.units.checkpoint import load_state
 
     known = TrainingSpec.from_dict(json.loads(spec))
-    return validation_loss(known, load_state(known, model), tokens_of(validation, known, "validation"))
+    return validation_loss(known, load_state(known, model), validation)
 
 
 def check_receipt(client: Client, receipt: dict[str, Any], rounds: int | None = 1) -> None:

@@ -15,13 +15,11 @@ from market.platform.storage.client import Storage
 from market.training.checkpoints import repository
 from market.training.checkpoints.models import Checkpoint
 from training_gym.aggregate.outer_step import OuterState, load_outer_state
-from training_gym.data.dataset import DatasetManifest, tokens_of
+from training_gym.data.dataset import DatasetManifest, Split, read_split
 from training_gym.model.layout import Arrays
 from training_gym.spec.config import TrainingSpec
-from training_gym.spec.errors import ManifestError
 from training_gym.spec.manifests import MAX_MANIFEST_BYTES
 from training_gym.units.checkpoint import CheckpointManifest, load_state, state_pieces
-from zoo_protocol.hashing import sha256, to_hex
 from zoo_protocol.payments.job_record import CheckpointRecord
 
 PIN_GRACE = timedelta(seconds=60)
@@ -135,12 +133,16 @@ def validation_loss(storage: Storage, spec: TrainingSpec, parameters: Arrays) ->
     """
     from training_gym.evaluate import loss as evaluation  # imports torch, which only workers load
 
-    split = DatasetManifest.from_bytes(storage.get(spec.dataset, max_bytes=MAX_MANIFEST_BYTES)).validation
-    content = storage.get(split.cid, max_bytes=split.size)
-    if to_hex(sha256(content)) != split.sha256:
-        raise ManifestError("wrong_hash", "validation.sha256", "is not the digest of the file; publish it again")
-    loss = evaluation.validation_loss(spec, parameters, tokens_of(content, spec, "validation"))
+    loss = evaluation.validation_loss(spec, parameters, validation_split(storage, spec))
     return f"{loss if loss < _MAX_LOSS else _MAX_LOSS:.6f}"
+
+
+def validation_split(storage: Storage, spec: TrainingSpec) -> Split:
+    """Return the validation split in memory; raises as :func:`validation_loss`."""
+    manifest = DatasetManifest.from_bytes(storage.get(spec.dataset, max_bytes=MAX_MANIFEST_BYTES))
+    return read_split(
+        spec, manifest, manifest.validation, lambda shard: storage.get(shard.cid, max_bytes=manifest.size_of(shard))
+    )
 
 
 def checkpoints_of(session: Session, job_id: str) -> list[CheckpointRecord]:

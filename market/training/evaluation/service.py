@@ -19,16 +19,14 @@ from market.platform.storage.client import Storage
 from market.platform.storage.errors import BlobCorrupt, BlobNotFound
 from market.training.checkpoints import repository as checkpoints_repository
 from market.training.checkpoints.models import Checkpoint
-from market.training.checkpoints.service import load_parameters, validation_loss
+from market.training.checkpoints.service import load_parameters, validation_loss, validation_split
 from market.training.units import repository as units_repository
 from market.training.units.facts import UnitSummary
 from training_gym.aggregate.aggregation import sketch_seed
 from training_gym.compress.link_adaptation import decode_adapted
 from training_gym.compress.payload_format import payload_size
-from training_gym.data.dataset import DatasetManifest, tokens_of
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import PayloadError
-from training_gym.spec.manifests import MAX_MANIFEST_BYTES
 from training_gym.verify.consistency import held_out, measure, outlier_flags
 from zoo_protocol.hashing import sha256
 from zoo_protocol.verification.rules import COMPARABLE_SHARE
@@ -110,9 +108,8 @@ def _outlier_flags(
     """Return flag codes by slot; nodes cannot predict the held-out windows."""
     from training_gym.evaluate.loss import mean_loss  # imports torch, which only workers load
 
-    split = DatasetManifest.from_bytes(storage.get(spec.dataset, max_bytes=MAX_MANIFEST_BYTES)).validation
-    validation = tokens_of(storage.get(split.cid, max_bytes=split.size), spec, "validation")
-    windows = held_out(spec, validation, sketch_seed({slot: sha256(data) for slot, data in payloads.items()}))
+    seed = sketch_seed({slot: sha256(data) for slot, data in payloads.items()})
+    windows = held_out(validation_split(storage, spec), seed)
     decoded = {}
     for slot, data in payloads.items():
         try:

@@ -311,7 +311,8 @@ def _initial_model(storage: Storage, spec: TrainingSpec) -> bytes:
 def _pin_inputs(database: Database, storage: Storage, spec: TrainingSpec) -> None:
     manifest = DatasetManifest.from_bytes(storage.get(spec.dataset, max_bytes=MAX_MANIFEST_BYTES))
     with database.transaction() as session:  # an expiring upload of the same file must not unpin it
-        uploads_repository.detach_pins(session, [spec.dataset, manifest.train.cid, manifest.validation.cid])
+        shards = (*manifest.train, *manifest.validation)
+        uploads_repository.detach_pins(session, [spec.dataset, *(shard.cid for shard in shards)])
     storage.pin(spec.dataset)
-    for split in (manifest.train, manifest.validation):
-        storage.pin(split.cid, size=min(split.size, _WAITED_FOR_BYTES))
+    for shard in shards:
+        storage.pin(shard.cid, size=min(manifest.size_of(shard), _WAITED_FOR_BYTES))

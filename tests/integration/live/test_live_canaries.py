@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.training import one_file
 from kit.verification.live_fixtures import CHEAT_ACCOUNT, HONEST_ACCOUNT, LiveWorld, Node, executors
 from sqlalchemy import func, select
 
@@ -173,7 +174,9 @@ def replayed_from_evidence(live: LiveWorld, cid: str, directory: Path) -> tuple[
         "state": None if document["state_cid"] is None else file(document["state_cid"]),
         "inner": document.get("inner"),
         "checkpoint": file(checkpoint["model"]),
-        "train_data": file(manifest.train.cid),
+        "train_data": one_file(
+            Path(file(manifest.train[0].cid)), live.storage.get(manifest.train[0].cid, max_bytes=2**24)
+        ),
         "slot_state": None,
         "restored_payload": None,
         "environment": unit["environment_class"],

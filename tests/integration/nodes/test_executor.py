@@ -16,6 +16,7 @@ import psutil
 import pytest
 import safetensors.numpy
 from kit.errors import raising
+from kit.training import one_file
 from kit.waiting import wait_until
 from safetensors import SafetensorError
 
@@ -59,7 +60,7 @@ def task(executor: Executor, tmp_path: Path) -> dict[str, Any]:
         "round": 0,
         "slot": 1,
         "checkpoint": str(tmp_path / "checkpoint"),
-        "train_data": str(tmp_path / "text"),
+        "train_data": one_file(tmp_path / "text", TEXT),
         "slot_state": None,
         "environment": executor.environment_class,
         "output": str(tmp_path / "output"),

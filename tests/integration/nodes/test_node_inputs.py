@@ -13,7 +13,7 @@ from kit.engines.ipfs_processes import StoreProcess, faulty
 from kit.nodes.node_work_fixtures import JOB, MODEL, TEXT
 
 from training_gym.aggregate.outer_step import initial_outer_state, outer_step
-from training_gym.data.dataset import DatasetManifest, describe_split
+from training_gym.data.dataset import DatasetManifest, describe_shard
 from training_gym.spec.config import TrainingSpec
 from training_gym.units.checkpoint import CheckpointManifest, initial_checkpoint, load_state, save_state
 from zoo_compute.content.blockstore import BlockNotFound
@@ -32,8 +32,8 @@ class History:
 
     def __init__(self, store: StoreProcess, rounds: int, **settings: int) -> None:
         self.store = store
-        split = describe_split(store.add(TEXT), TEXT)
-        dataset = store.add(DatasetManifest(split, split).to_bytes())
+        split = describe_shard(store.add(TEXT), TEXT)
+        dataset = store.add(DatasetManifest((split,), (split,)).to_bytes())
         training = {"down_top_k": 64} | settings
         document = {"model_config": MODEL, "data_config": {"dataset": dataset}, "training_config": training}
         self.spec = TrainingSpec.from_dict(document)

@@ -24,7 +24,7 @@ from market.training.rounds import service as rounds
 from market.training.units import service as units
 from market.training.uploads import service as uploads
 from market.training.uploads.models import Upload
-from training_gym.data.dataset import DatasetManifest, describe_split
+from training_gym.data.dataset import DatasetManifest, describe_shard
 
 
 def test_job_without_capacity_fails_and_frees_nodes(world: World, nodes: list[str]) -> None:
@@ -69,7 +69,7 @@ def test_outage_time_does_not_expire_job(world: World, nodes: list[str]) -> None
 def useless_dataset(world: World) -> None:
     """A dataset that differs from its manifest."""
     stored = world.storage.put(TEXT, max_bytes=2**20).cid
-    good, bad = describe_split(stored, TEXT), describe_split(stored, TEXT[:-1] + b"!")
+    good, bad = describe_shard(stored, TEXT), describe_shard(stored, TEXT[:-1] + b"!")
     manifest = world.storage.put(DatasetManifest(train=good, validation=bad).to_bytes(), max_bytes=2**20).cid
     world.spec = replace(world.spec, dataset=manifest)
 
@@ -93,11 +93,11 @@ def test_dataset_differing_from_manifest_fails_job(world: World, nodes: list[str
 def test_job_dataset_survives_release_of_equal_unit_file(world: World, nodes: list[str]) -> None:
     """A node may upload a known dataset as its payload and never deliver it."""
     [unit, *_] = world.units(world.running(nodes))
-    split = describe_split(world.storage.put(TEXT * 2, max_bytes=2**20).cid, TEXT * 2)
+    split = describe_shard(world.storage.put(TEXT * 2, max_bytes=2**20).cid, TEXT * 2)
     uploaded = utc_now() - timedelta(days=2)
     state = {"cid": split.cid, "joined": True, "pinned_here": True, "touched_at": uploaded}
     world.call(lambda session: session.add(Upload(unit_id=unit.id, purpose=uploads.PAYLOAD, **state)))
-    manifest = world.storage.put(DatasetManifest(split, split).to_bytes(), max_bytes=2**20).cid
+    manifest = world.storage.put(DatasetManifest((split,), (split,)).to_bytes(), max_bytes=2**20).cid
     world.spec = replace(world.spec, dataset=manifest)
     rounds.build_initial_checkpoint(world.database, world.storage, world.job())
     assert uploads.delete_stale(world.database, world.storage, utc_now()) == 1

@@ -38,7 +38,7 @@ from market.training.matching import book
 from market.training.rounds import service as rounds_service
 from market.training.units import service as units_service
 from market.training.units.models import Unit
-from training_gym.data.dataset import DatasetManifest, describe_split
+from training_gym.data.dataset import DatasetManifest, describe_shard
 from training_gym.spec.config import TrainingSpec
 from training_gym.units.checkpoint import CheckpointManifest
 from zoo_protocol.content.unixfs import cid_of_file
@@ -69,8 +69,8 @@ class FakeChain:
 
 
 def store_dataset(storage: Storage) -> str:
-    split = describe_split(storage.put(TEXT, max_bytes=2**20).cid, TEXT)
-    return storage.put(DatasetManifest(split, split).to_bytes(), max_bytes=2**20).cid
+    split = describe_shard(storage.put(TEXT, max_bytes=2**20).cid, TEXT)
+    return storage.put(DatasetManifest((split,), (split,)).to_bytes(), max_bytes=2**20).cid
 
 
 def opened(order: JobOrder, fee_bps: int = 500) -> ChainEvent:

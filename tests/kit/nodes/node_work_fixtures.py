@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from kit.engines.ipfs_processes import StoreProcess
-from training_gym.data.dataset import DatasetManifest, describe_split
+from training_gym.data.dataset import DatasetManifest, describe_shard
 from training_gym.spec.config import TrainingSpec
 from training_gym.units.checkpoint import CheckpointManifest, initial_checkpoint
 from zoo_compute.base.link import Background, Link
@@ -97,8 +97,8 @@ class Market:
 
 def stored_spec(store: StoreProcess, training: dict[str, Any]) -> TrainingSpec:
     """Return the specification of a tiny model whose data ``store`` has."""
-    split = describe_split(store.add(TEXT), TEXT)
-    dataset = store.add(DatasetManifest(split, split).to_bytes())
+    split = describe_shard(store.add(TEXT), TEXT)
+    dataset = store.add(DatasetManifest((split,), (split,)).to_bytes())
     document = {"model_config": MODEL, "data_config": {"dataset": dataset}, "training_config": training}
     return TrainingSpec.from_dict(document)
 

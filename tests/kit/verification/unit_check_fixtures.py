@@ -9,6 +9,7 @@ import pytest
 
 from kit.engines.ipfs_processes import StoreProcess
 from kit.nodes.node_work_fixtures import JOB, TEXT, stored_spec
+from kit.training import one_file
 from training_gym.runtime.profile import CPU
 from training_gym.spec.config import TrainingSpec
 from training_gym.units.checkpoint import CheckpointManifest, initial_checkpoint
@@ -107,7 +108,7 @@ def settled_job(store: StoreProcess, executor: Executor, tmp_path_factory: pytes
             output = directory / provider
             output.mkdir()
             task = {"kind": "train", "spec": spec.to_dict(), "job_id": JOB, "round": 0, "slot": 1}
-            files = {"checkpoint": str(directory / "model"), "train_data": str(directory / "text")}
+            files = {"checkpoint": str(directory / "model"), "train_data": one_file(directory / "text", TEXT)}
             result = runs.run(
                 {**task, **files, "slot_state": None, "environment": executor.environment_class, "output": str(output)},
                 60,
@@ -206,7 +207,7 @@ def chain_of_units(built: World, tmp_path: Path) -> Chain:
                 "round": round_,
                 "slot": 1,
                 "checkpoint": str(built.directory / "model"),
-                "train_data": str(built.directory / "text"),
+                "train_data": one_file(built.directory / "text", TEXT),
                 "slot_state": str(files[-1]) if files else None,
                 "environment": built.executor.environment_class,
                 "output": str(output),

@@ -21,8 +21,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from training_gym.aggregate.outer_step import catch_up
-from training_gym.data.dataset import tokens_of
+from training_gym.data.dataset import DTYPES, Split
 from training_gym.exchange.deadlines import start_slot_state
 from training_gym.exchange.early_start import start_parameters
 from training_gym.spec.config import TrainingSpec
@@ -115,13 +117,30 @@ def take_unit(task: Task, environment: str, device: str) -> Unit:
         checkpoint=start_parameters(
             spec, load_state(spec, take_file(task, "checkpoint")), take_optional_file(task, "eager_payload")
         ),
-        train=tokens_of(take_file(task, "train_data"), spec, "train_data"),
+        train=take_split(task, spec, "train_data"),
         slot_state=start_slot_state(
             spec, take_optional_file(task, "slot_state"), take_optional_file(task, "restored_payload")
         ),
         environment=wanted,
         device=device,
     )
+
+
+def take_split(task: Task, spec: TrainingSpec, key: str) -> Split:
+    """Return the split whose present shards are files, mapped into memory.
+
+    Raises:
+        TaskError: malformed task.
+        StateError: the files are not those of the manifest.
+    """
+    described = take(task, key, dict)
+    dtype, tokens, files = (
+        take(described, "dtype", str),
+        take(described, "tokens", list),
+        take(described, "files", dict),
+    )
+    present = {int(shard): np.memmap(path, DTYPES[dtype], "r") for shard, path in files.items()}
+    return Split(spec, tokens, present)
 
 
 def is_across(task: Task) -> bool:

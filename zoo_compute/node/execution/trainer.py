@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from training_gym.data.dataset import tokens_of
 from training_gym.evaluate.loss import validation_loss
 from training_gym.hardware.challenge import ProofParameters
 from training_gym.hardware.prover import Prover
@@ -36,6 +35,7 @@ from zoo_compute.node.execution.tasks import (
     take_hash,
     take_optional_file,
     take_spec,
+    take_split,
     take_unit,
     write_unit_result,
 )
@@ -189,7 +189,7 @@ class Trainer:
     def _evaluate(self, task: Task, on_progress: OnProgress) -> dict[str, Any]:
         spec = take_spec(task)
         parameters = load_state(spec, take_file(task, "checkpoint"))
-        validation = tokens_of(take_file(task, "validation_data"), spec, "validation_data")
+        validation = take_split(task, spec, "validation_data")
         loss = validation_loss(spec, parameters, validation, self.profile.device)
         return {"validation_loss": f"{loss:.6f}"}
 

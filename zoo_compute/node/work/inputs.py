@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from training_gym.aggregate.outer_step import downlink
-from training_gym.data.dataset import DatasetManifest
+from training_gym.data.dataset import DatasetManifest, Split, unit_places
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.manifests import MAX_MANIFEST_BYTES
 from training_gym.units.checkpoint import CheckpointManifest
@@ -73,20 +73,26 @@ def unit_task(task: dict[str, Any], workspace: Workspace, gateway: GatewayClient
         "round": task["round"],
         "slot": task["slot"],
         "checkpoint": str(model),
-        "train_data": str(data),
+        "train_data": data,
         "slot_state": _slot_state_file(task, workspace, gateway),
         **{name: None if cid is None else str(workspace.fetch(gateway, cid)) for name, cid in payloads.items()},
         "environment": task["environment"],
     }
 
 
-def model_and_data(task: dict[str, Any], workspace: Workspace, gateway: GatewayClient, run: Run) -> tuple[Path, Path]:
-    """Return a job's model at a checkpoint and its training split; raises as :func:`unit_task`."""
+def model_and_data(
+    task: dict[str, Any], workspace: Workspace, gateway: GatewayClient, run: Run
+) -> tuple[Path, dict[str, Any]]:
+    """Return a job's model at a checkpoint, and the shards that a unit reads; raises as :func:`unit_task`."""
     spec = TrainingSpec.from_dict(task["spec"])
     dataset = DatasetManifest.from_bytes(gateway.fetch(spec.dataset, max_bytes=MAX_MANIFEST_BYTES))
     checkpoint = CheckpointManifest.from_bytes(gateway.fetch(task["checkpoint_cid"], max_bytes=MAX_MANIFEST_BYTES))
     model = _model_file(spec, checkpoint, workspace, gateway, run)
-    return model, workspace.fetch(gateway, dataset.train.cid)
+    tokens = [shard.tokens for shard in dataset.train]
+    order, steps = Split(spec, tokens, {}).order, range(spec.training.inner_steps)
+    read = {shard for shard, _ in unit_places(spec, order, task["round"], task["slot"], steps)}
+    files = {str(shard): str(workspace.fetch(gateway, dataset.train[shard].cid)) for shard in sorted(read)}
+    return model, {"dtype": dataset.dtype, "tokens": tokens, "files": files}
 
 
 def _slot_state_file(task: dict[str, Any], workspace: Workspace, gateway: GatewayClient) -> str | None:
