@@ -22,10 +22,10 @@ from torch.distributed import TCPStore
 from torchft import Manager, ProcessGroupGloo
 from torchft.coordination import LighthouseServer
 from torchft.local_sgd import DiLoCo
-from training_gym.model.decoder import build_decoder
 
-from training_gym.data.dataset import Tokens, training_batch
+from training_gym.data.dataset import Split, training_batch
 from training_gym.model.layout import initial_parameters
+from training_gym.model.network import Network
 from training_gym.model.tensors import save_arrays
 from training_gym.optimise.inner import BETA1, BETA2, EPSILON
 from training_gym.spec.config import TrainingSpec
@@ -38,7 +38,7 @@ class Replica:
     def __init__(self, spec: TrainingSpec, slot: int, workers: int, lighthouse: str) -> None:
         training = spec.training
         self.spec, self.slot, self.bytes_sent = spec, slot, 0
-        self.model = build_decoder(spec.model, initial_parameters(spec), "cpu")
+        self.model = Network(spec, initial_parameters(spec), "cpu")
         matrices = [value for value in self.model.parameters() if value.ndim > 1]
         gains = [value for value in self.model.parameters() if value.ndim == 1]
         groups = [{"params": matrices, "weight_decay": training.weight_decay}, {"params": gains, "weight_decay": 0.0}]
@@ -76,7 +76,7 @@ class Replica:
         self.model.load_state_dict(state["model"])
         self.inner.load_state_dict(state["inner"])
 
-    def train(self, tokens: Tokens, warmup: int, ready: threading.Barrier) -> None:
+    def train(self, tokens: Split, warmup: int, ready: threading.Barrier) -> None:
         training = self.spec.training
         steps = training.rounds * training.inner_steps
         warmed = replace(training, warmup_steps=warmup)
@@ -88,7 +88,7 @@ class Replica:
                 for group in self.inner.param_groups:
                     group["lr"] = training.learning_rate * rate_share(warmed, round_, inner, step)
                 self.inner.zero_grad()
-                self.model.loss(torch.from_numpy(batch).to(torch.int64)).backward()
+                self.model(torch.from_numpy(batch).to(torch.int64)).backward()
                 torch.nn.utils.clip_grad_norm_(self.model.parameters(), training.gradient_clip)
                 self.inner.step()
         self.manager.shutdown(wait=False)
@@ -106,7 +106,7 @@ def main(job: Path) -> None:
         replicas = list(pool.map(lambda slot: Replica(spec, slot, workers, lighthouse.address()), range(workers)))
         list(pool.map(lambda replica: replica.train(tokens, request["warmup"], ready), replicas))
     lighthouse.shutdown()
-    end = {name: value.detach().numpy() for name, value in replicas[0].model.named_parameters()}
+    end = {name: value.detach().numpy() for name, value in replicas[0].model.trained().items()}
     Path(request["end"]).write_bytes(save_arrays(end))
     print(json.dumps({"bytes_sent": replicas[0].bytes_sent}))
 

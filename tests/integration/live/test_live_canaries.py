@@ -174,9 +174,7 @@ def replayed_from_evidence(live: LiveWorld, cid: str, directory: Path) -> tuple[
         "state": None if document["state_cid"] is None else file(document["state_cid"]),
         "inner": document.get("inner"),
         "checkpoint": file(checkpoint["model"]),
-        "train_data": one_file(
-            Path(file(manifest.train[0].cid)), live.storage.get(manifest.train[0].cid, max_bytes=2**24)
-        ),
+        "train_data": one_file(directory / "text", live.storage.get(manifest.train[0].cid, max_bytes=2**24)),
         "slot_state": None,
         "restored_payload": None,
         "environment": unit["environment_class"],

@@ -70,7 +70,7 @@ def useless_dataset(world: World) -> None:
     """A dataset that differs from its manifest."""
     stored = world.storage.put(TEXT, max_bytes=2**20).cid
     good, bad = describe_shard(stored, TEXT), describe_shard(stored, TEXT[:-1] + b"!")
-    manifest = world.storage.put(DatasetManifest(train=good, validation=bad).to_bytes(), max_bytes=2**20).cid
+    manifest = world.storage.put(DatasetManifest((good,), (bad,)).to_bytes(), max_bytes=2**20).cid
     world.spec = replace(world.spec, dataset=manifest)
 
 

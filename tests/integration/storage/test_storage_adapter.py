@@ -19,7 +19,7 @@ from market.orders.submission import require_dataset
 from market.platform.storage.client import Storage, StoredBlob
 from market.platform.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge, StorageUnavailable
 from market.training.rounds import service as rounds
-from training_gym.data.dataset import MAX_TRAIN_BYTES, MAX_VALIDATION_BYTES, DatasetManifest, Split
+from training_gym.data.dataset import MAX_SHARD_TOKENS, DatasetManifest, Shard
 from zoo_protocol.content import unixfs
 from zoo_protocol.content.cid import InvalidCid, digest_of
 from zoo_protocol.content.unixfs import cid_of_file
@@ -79,22 +79,22 @@ def test_large_file_pin_is_not_bound_by_timeout(store, storage):
 
 
 def test_dataset_transfer_time_grows_with_size(store, monkeypatch):
-    splits = [Split(cid_of_file(b"split"), size, "0x" + "00" * 32) for size in (MAX_TRAIN_BYTES, 1_000_000)]
+    shards = [(Shard(cid_of_file(b"split"), size, "0x" + "00" * 32),) for size in (MAX_SHARD_TOKENS, 1_000_000)]
     storage = Storage(store.rpc_url)
-    dataset = storage.put(DatasetManifest(*splits).to_bytes(), max_bytes=1 << 20).cid
+    dataset = storage.put(DatasetManifest(*shards, dtype="uint32", vocab_size=9).to_bytes(), max_bytes=1 << 20).cid
     sizes: list[int] = []
     monkeypatch.setattr(storage, "pin", lambda _cid, size=0: sizes.append(size))
     rounds._pin_inputs(mock.MagicMock(), storage, mock.Mock(dataset=dataset))
-    assert sizes == [0, 4 << 30, 1_000_000]
+    assert sizes == [0, 4 << 30, 4_000_000]
 
 
-@pytest.mark.parametrize("claimed", [4, 6, MAX_VALIDATION_BYTES])
+@pytest.mark.parametrize("claimed", [4, 6, 1 << 28])
 def test_dataset_with_wrong_sizes_is_refused_before_payment(storage, claimed):
     stored = storage.put(b"short", max_bytes=5).cid
-    true, wrong = (Split(stored, size, "0x" + "00" * 32) for size in (5, claimed))
+    true, wrong = ((Shard(stored, size, "0x" + "00" * 32),) for size in (5, claimed))
     for splits in ((wrong, true), (true, wrong)):
         dataset = storage.put(DatasetManifest(*splits).to_bytes(), max_bytes=1 << 20).cid
-        spec = mock.Mock(dataset=dataset, start_model=None, model=mock.Mock(sequence_length=3))
+        spec = mock.Mock(dataset=dataset, start_model=None, model=mock.Mock(sequence_length=3, vocab_size=256))
         with pytest.raises(InvalidDataset, match="the file has 5 bytes"):
             require_dataset(storage, spec)
 
