@@ -31,7 +31,7 @@ from benchmarks.training.trainers import next_replica_states, train_unit
 from training_gym.aggregate.aggregation import aggregate
 from training_gym.aggregate.outer_step import OuterState, initial_outer_state, outer_step
 from training_gym.compress.payload_format import decode, encode
-from training_gym.data.dataset import Tokens
+from training_gym.data.dataset import Tokens, one_shard
 from training_gym.evaluate.loss import validation_loss
 from training_gym.model.layout import Arrays, initial_parameters
 from training_gym.spec.architectures import read_model
@@ -155,7 +155,7 @@ def train(
         parameters, state, excluded = _next(aggregator, spec, parameters, payloads, state)
         handed, restored = next_replica_states(spec, after, payloads, excluded, restored)
         states |= handed
-    return validation_loss(spec, parameters, texts[1])
+    return validation_loss(spec, parameters, one_shard(spec, texts[1]))
 
 
 def measure(quick: bool) -> list[Row]:
@@ -170,7 +170,7 @@ def measure(quick: bool) -> list[Row]:
     diverged: list[int] = []
     for seed in range(1 if quick else 3):
         spec = TrainingSpec(model, "unused", replace(training, seed=seed))
-        start = validation_loss(spec, initial_parameters(spec), texts[1])
+        start = validation_loss(spec, initial_parameters(spec), one_shard(spec, texts[1]))
         honest = {name: train(spec, texts, "flip", 0, name) for name in (*PEERS, "ours")}
         lost = 0
         for attack in attacks:

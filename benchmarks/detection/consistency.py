@@ -21,7 +21,7 @@ from training_gym.aggregate.outer_step import initial_outer_state
 from training_gym.aggregate.robust import decide
 from training_gym.compress.link_adaptation import decode_adapted, top_k_levels, with_top_k
 from training_gym.compress.payload_format import encode
-from training_gym.data.dataset import Tokens
+from training_gym.data.dataset import Tokens, one_shard
 from training_gym.evaluate.loss import mean_loss
 from training_gym.exchange.deadlines import staleness_weight
 from training_gym.model.layout import Arrays, initial_parameters
@@ -138,7 +138,7 @@ def _checked(
     spec: TrainingSpec, parameters: Arrays, payloads: Mapping[int, bytes], held: Tokens
 ) -> tuple[dict[int, Statistics], set[int]]:
     seed = sketch_seed({slot: sha256(payload) for slot, payload in payloads.items()})
-    windows = held_out(spec, held, seed)
+    windows = held_out(one_shard(spec, held), seed)
     decoded = {slot: decode_adapted(spec, payload) for slot, payload in payloads.items()}
     last = np.zeros(spec.num_parameters(), np.float32)
     decision = decide(measure_payloads(admit(spec, payloads, last), last, seed))

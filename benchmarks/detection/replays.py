@@ -21,7 +21,7 @@ import torch
 
 from benchmarks.training.corpus import standard_library
 from training_gym.compress.payload_format import decode, encode
-from training_gym.data.dataset import Tokens
+from training_gym.data.dataset import Tokens, one_shard
 from training_gym.model.layout import Arrays, initial_parameters
 from training_gym.model.tensors import Vector
 from training_gym.runtime.determinism import configure
@@ -112,7 +112,7 @@ def unit_of(spec_name: str, number: int, environment: str) -> Unit:
         round=number % spec.training.rounds,
         slot=number,
         checkpoint=initial_parameters(spec),
-        train=_text(),
+        train=one_shard(spec, _text()),
         slot_state=fresh_slot_state(spec),
         environment=environment,
     )

@@ -3,7 +3,7 @@
 Settings are those of ``training_config``; missing ones take the specification's defaults.
 """
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from training_gym.spec.architectures import ModelConfig, read_model
@@ -78,7 +78,11 @@ def specification(method: Method, scale: Scale, seed: int) -> TrainingSpec:
         training = shared | steps | {"warmup_steps": scale.warmup} | method.settings
     else:
         training = shared | method.settings
-    document = {"model_config": asdict(scale.model), "data_config": {"dataset": "x" * 46}, "training_config": training}
+    document = {
+        "model_config": scale.model.to_dict(),
+        "data_config": {"dataset": "x" * 46, "replicas": 8},
+        "training_config": training,
+    }
     spec = TrainingSpec.from_dict(document)
     if method.how == "steps":
         return spec

@@ -21,7 +21,7 @@ from benchmarks.report import progress
 from training_gym.aggregate.aggregation import aggregate
 from training_gym.aggregate.outer_step import initial_outer_state
 from training_gym.aggregate.robust import RESTORED_FOR
-from training_gym.data.dataset import Tokens
+from training_gym.data.dataset import Tokens, one_shard
 from training_gym.evaluate.loss import validation_loss
 from training_gym.exchange import deadlines
 from training_gym.model.layout import Arrays, initial_parameters, parameter_shapes
@@ -84,7 +84,7 @@ def train_unit(
     spec: TrainingSpec, round_: int, slot: int, parameters: Arrays, train: Tokens, state: ReplicaState
 ) -> tuple[bytes, ReplicaState]:
     """Return the payload of a real unit, and the replica state after it."""
-    unit = Unit(spec, _NO_HASH, round_, slot, parameters, train, state, _NO_HASH)
+    unit = Unit(spec, _NO_HASH, round_, slot, parameters, one_shard(spec, train), state, _NO_HASH)
     with tempfile.TemporaryDirectory() as directory:
         result = run_unit(unit, Path(directory))
     return result.payload, load_slot_state(spec, result.slot_state)
@@ -123,7 +123,7 @@ def by_steps(spec: TrainingSpec, train: Tokens, held_out: Tokens) -> Outcome:
         dist.init_process_group("gloo", init_method=f"file://{directory}/meeting", world_size=1, rank=0)
         try:
             start, group = initial_parameters(spec), ProcessGroup(spec, WORKERS)
-            unit = Unit(spec, _NO_HASH, 0, 0, start, train, fresh_slot_state(spec), _NO_HASH)
+            unit = Unit(spec, _NO_HASH, 0, 0, start, one_shard(spec, train), fresh_slot_state(spec), _NO_HASH)
             run_unit(unit, Path(directory), group=group)
         finally:
             dist.destroy_process_group()
@@ -153,4 +153,4 @@ def by_torchft(spec: TrainingSpec, warmup: int, train: Tokens, held_out: Tokens)
 
 def _loss(spec: TrainingSpec, parameters: Arrays, held_out: Tokens) -> float:
     parts = np.array_split(held_out, _VALIDATION_PARTS)
-    return statistics.fmean(validation_loss(spec, parameters, part) for part in parts)
+    return statistics.fmean(validation_loss(spec, parameters, one_shard(spec, part)) for part in parts)

@@ -166,8 +166,8 @@ class Split:
         return other
 
 
-def one_shard(spec: TrainingSpec, content: bytes, dtype: str = "uint8") -> Split:
-    """Return the split of one shard's file. Raises StateError: see :class:`Split`."""
+def one_shard(spec: TrainingSpec, content: bytes | Tokens, dtype: str = "uint8") -> Split:
+    """Return the split of one shard's file or tokens. Raises StateError: see :class:`Split`."""
     tokens = np.frombuffer(content, DTYPES[dtype])
     return Split(spec, [len(tokens)], {0: tokens})
 

@@ -131,7 +131,7 @@ def test_altered_start_state_is_not_replayed(unit: Unit, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("tamper", "code"),
     [
-        (lambda r: replace(r, payload=r.payload[:-1] + b"\0"), "wrong_end_leaf"),
+        (lambda r: replace(r, payload=r.payload[:-1] + bytes([r.payload[-1] ^ 1])), "wrong_end_leaf"),
         (lambda r: replace(r, slot_state_digest=bytes(32)), "wrong_end_leaf"),
         (lambda r: replace(r, end_parameters_digest=bytes(32)), "wrong_end_leaf"),
         (lambda r: replace(r, state_digests=[bytes(32), *r.state_digests[1:]]), "wrong_start_leaf"),
