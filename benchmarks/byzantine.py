@@ -169,7 +169,7 @@ def measure(quick: bool) -> list[Row]:
     losses: dict[str, list[float]] = {}
     diverged: list[int] = []
     for seed in range(1 if quick else 3):
-        spec = TrainingSpec(model, "unused", replace(training, seed=seed))
+        spec = TrainingSpec(model, "unused", replace(training, seed=seed), replicas=WORKERS)
         start = validation_loss(spec, initial_parameters(spec), one_shard(spec, texts[1]))
         honest = {name: train(spec, texts, "flip", 0, name) for name in (*PEERS, "ours")}
         lost = 0

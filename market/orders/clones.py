@@ -65,12 +65,14 @@ def extend(
 
 
 def _request(
-    network: NetworkParameters, job: Job, spec: Mapping[str, object], changes: Mapping[str, object]
+    network: NetworkParameters, job: Job, spec: Mapping[str, Any], changes: Mapping[str, object]
 ) -> JobSpec:
     wait = max(job.wait_until - job.created_at, _MIN_WAIT)
+    data = {name: value for name, value in spec["data_config"].items() if name != "replicas"}  # as many as nodes
     return JobSpec.model_validate(
         {
             **spec,
+            "data_config": data,
             "name": job.name,
             "tier": next(tier.name for tier in network.tiers if tier.id == job.tier_id),
             "nodes": job.nodes,

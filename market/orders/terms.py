@@ -155,13 +155,13 @@ def _canonical(request: JobSpec) -> _Canonical:
         "data_config": request.data_settings,
         "training_config": request.training_settings,
     }
-    return _canonical_of(json.dumps(sections))
+    return _canonical_of(json.dumps(sections), request.nodes)
 
 
 @lru_cache(256)  # many jobs share a specification; refusals are not cached
-def _canonical_of(sections: str) -> _Canonical:
+def _canonical_of(sections: str, nodes: int) -> _Canonical:
     try:
-        spec = TrainingSpec.from_dict(json.loads(sections))
+        spec = TrainingSpec.from_dict(json.loads(sections), nodes)
     except SpecError as error:
         raise InvalidSpec(str(error), field=error.field, extra={"reason": error.code}) from error
     if spec.training.averaging != "rounds":

@@ -172,12 +172,12 @@ class TrainingSpec:
     replicas: int = 1
 
     @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> "TrainingSpec":
+    def from_dict(cls, document: Mapping[str, Any], nodes: int | None = None) -> "TrainingSpec":
         """Parse ``document``: ``model_config``, ``adapter_config``, ``data_config``, ``training_config``.
 
         A missing setting takes its default; the dataset has none. ``training_config.method`` selects a set of defaults
         (``METHODS``) and is not stored: the specification holds the settings. Without a method the model's size
-        decides some defaults (:func:`settings_by_size`).
+        decides some defaults (:func:`settings_by_size`). ``nodes`` of a job are its replicas.
 
         Raises:
             SpecError: unknown or missing key, wrong type, value out of range, or inconsistent settings.
@@ -198,7 +198,7 @@ class TrainingSpec:
             start_model=_optional_cid(data.get("start_model"), "data_config.start_model", "a checkpoint's model"),
             base=_optional_cid(base, "model_config.base", "a base model's manifest"),
             adapter=kind,
-            replicas=_replicas(data.get("replicas", 1)),
+            replicas=_replicas(data.get("replicas", nodes or 1), nodes),
         )
         _check_together(spec)
         return spec
@@ -261,9 +261,9 @@ def _trained_tensors(model: ModelConfig, adapter: AdapterConfig | None) -> tuple
     return tuple(model.tensors() if adapter is None else sorted(adapter_tensors(model, adapter)))
 
 
-def _replicas(value: object) -> int:
-    if type(value) is not int or not 1 <= value <= MAX_REPLICAS:
-        detail = f"is {value!r:.80}; give the job's number of nodes, 1 to {MAX_REPLICAS}"
+def _replicas(value: object, nodes: int | None) -> int:
+    if type(value) is not int or not 1 <= value <= MAX_REPLICAS or nodes not in (None, value):
+        detail = f"is {value!r:.80}; give the job's number of nodes, {nodes or f'1 to {MAX_REPLICAS}'}, or omit it"
         raise SpecError("out_of_range", "data_config.replicas", detail)
     return value
 

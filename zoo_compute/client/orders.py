@@ -25,7 +25,7 @@ def sign(request: dict[str, Any], quote: Quote, network: Network, wallet: Wallet
     """
     keys = ("model_config", "data_config", "training_config")
     try:
-        spec = TrainingSpec.from_dict({key: request[key] for key in keys})
+        spec = TrainingSpec.from_dict({key: request[key] for key in keys}, request["nodes"])
     except GymError as error:
         raise Mismatch("quote-mismatch", f"the market quoted a job that this version refuses: {error}") from error
     tier = network.tiers[request["tier"]]
