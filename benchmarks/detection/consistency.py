@@ -74,7 +74,9 @@ def simulate(rounds: int, seeds: int) -> Findings:
         training = TrainingConfig(
             rounds=rounds, inner_steps=8, segment_steps=8, batch_size=8, warmup_steps=4, top_k=512, seed=seed
         )
-        for spec, parameters, payloads in _rounds(TrainingSpec(MODEL, "unused", training, replicas=SLOTS), usual, other):
+        for spec, parameters, payloads in _rounds(
+            TrainingSpec(MODEL, "unused", training, replicas=SLOTS), usual, other
+        ):
             _check_round(found, spec, parameters, payloads, held, np.random.default_rng(seed))
     return found
 

@@ -64,9 +64,7 @@ def extend(
     return _request(network, job, {**job.spec, "training_config": training, "data_config": data}, given)
 
 
-def _request(
-    network: NetworkParameters, job: Job, spec: Mapping[str, Any], changes: Mapping[str, object]
-) -> JobSpec:
+def _request(network: NetworkParameters, job: Job, spec: Mapping[str, Any], changes: Mapping[str, object]) -> JobSpec:
     wait = max(job.wait_until - job.created_at, _MIN_WAIT)
     data = {name: value for name, value in spec["data_config"].items() if name != "replicas"}  # as many as nodes
     return JobSpec.model_validate(

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -187,19 +187,18 @@ def check_tensors(model: ModelConfig, files: Mapping[str, Mapping[str, Stored]])
     return found
 
 
-def folder_tensors(model: ModelConfig, folder: Path, names: list[str]) -> dict[str, tuple[Path, Stored]]:
-    """Return the file and place of each tensor in a folder. Raises StateError: see the checks."""
+def file_tensors(model: ModelConfig, files: Mapping[str, Path]) -> dict[str, tuple[Path, Stored]]:
+    """Return the file and place of each tensor in files by name. Raises StateError: see the checks."""
     headers = {}
-    for name in names:
-        with (folder / name).open("rb") as file:
+    for name, path in files.items():
+        with path.open("rb") as file:
 
-            def read(start: int, length: int, file: Any = file) -> bytes:
+            def read(start: int, length: int, file: BinaryIO = file) -> bytes:
                 file.seek(start)
-                found: bytes = file.read(length)
-                return found
+                return file.read(length)
 
-            headers[name] = read_header(read, (folder / name).stat().st_size, name)
-    return {name: (folder / file, stored) for name, (file, stored) in check_tensors(model, headers).items()}
+            headers[name] = read_header(read, path.stat().st_size, name)
+    return {name: (files[file], stored) for name, (file, stored) in check_tensors(model, headers).items()}
 
 
 def values_of(file: Path, stored: Stored, name: str) -> NDArray[np.float32]:
@@ -216,10 +215,10 @@ def values_of(file: Path, stored: Stored, name: str) -> NDArray[np.float32]:
     return values.reshape(stored.shape)
 
 
-def load_folder(model: ModelConfig, folder: Path, names: list[str]) -> Iterator[tuple[str, NDArray[np.float32]]]:
-    """Yield the model's tensors, one in memory. Raises StateError: see the checks."""
-    for name, (file, stored) in sorted(folder_tensors(model, folder, names).items()):
-        yield name, values_of(file, stored, name)
+def load_files(model: ModelConfig, files: Mapping[str, Path]) -> Iterator[tuple[str, NDArray[np.float32]]]:
+    """Yield the model's tensors from files by name, one in memory. Raises StateError: see the checks."""
+    for name, (path, stored) in sorted(file_tensors(model, files).items()):
+        yield name, values_of(path, stored, name)
 
 
 def write_folder(model: ModelConfig, parameters: Mapping[str, NDArray[np.float32]], folder: Path) -> None:

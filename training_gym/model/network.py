@@ -5,6 +5,8 @@ Shape legend: B batch, T positions, D hidden_size, V vocab_size.
 
 import importlib
 from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -12,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from training_gym.model.folder import load_files
 from training_gym.model.layout import Arrays
 from training_gym.model.library import library_config
 from training_gym.spec.adapters import PREFIX
@@ -74,6 +77,20 @@ class Network(nn.Module):
 
     def _sum(self, hidden: Tensor, targets: Tensor) -> Tensor:
         return F.cross_entropy(self.logits(hidden), targets, reduction="sum")
+
+
+def base_of(model: ModelConfig, files: Mapping[str, Path]) -> Base:
+    """Return a base model's tensors from its files by name; the last one stays in memory.
+
+    Raises:
+        StateError: see :func:`training_gym.model.folder.load_files`.
+    """
+    return _kept_base(model, tuple(sorted(files.items())))
+
+
+@lru_cache(maxsize=1)
+def _kept_base(model: ModelConfig, files: tuple[tuple[str, Path], ...]) -> Base:
+    return {name: torch.from_numpy(values) for name, values in load_files(model, dict(files))}
 
 
 def empty_model(model: ModelConfig) -> Any:

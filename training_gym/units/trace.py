@@ -11,7 +11,6 @@ input before the end, its output there. Digests alone therefore suffice to check
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from training_gym.data.dataset import Split
 from training_gym.model.layout import Arrays, moment_names
@@ -58,7 +57,7 @@ class Unit:
         slot_state: state after this replica's earlier units.
         environment: environment class, 0x hex of 32 bytes.
         device: ``"cpu"`` or ``"cuda"``.
-        base: tensors of the frozen base model, of an adapter's unit.
+        base: weights of the frozen base model by file name, of an adapter's unit.
     """
 
     spec: TrainingSpec
@@ -70,7 +69,7 @@ class Unit:
     slot_state: ReplicaState
     environment: str
     device: str = "cpu"
-    base: Mapping[str, Any] | None = None
+    base: Mapping[str, Path] | None = None
 
     @property
     def place(self) -> LeafContext:

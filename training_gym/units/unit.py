@@ -16,7 +16,7 @@ from torch import Tensor
 from training_gym.compress.payload_format import encode_step, uplink
 from training_gym.data.dataset import training_batch
 from training_gym.model.layout import Arrays, moment_names
-from training_gym.model.network import Network
+from training_gym.model.network import Network, base_of
 from training_gym.model.tensors import Vector, flatten, tensor_digest, write_arrays
 from training_gym.optimise.inner import optimizer_step
 from training_gym.runtime.determinism import seed_step
@@ -225,7 +225,9 @@ def train_steps(
 
 def network_of(unit: Unit, parameters: Arrays) -> Network:
     """Return the unit's network with these parameters, on its device."""
-    return Network(unit.spec, parameters, unit.device, unit.base)
+    return Network(
+        unit.spec, parameters, unit.device, None if unit.base is None else base_of(unit.spec.model, unit.base)
+    )
 
 
 def _backward(loss_of: Callable[[Tensor], Tensor], batch: Tensor, training: TrainingConfig) -> float:

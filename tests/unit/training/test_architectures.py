@@ -4,11 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 from kit.training import spec_of, unit_of
 
 from training_gym.data.dataset import validation_sequences
 from training_gym.evaluate.loss import mean_loss
+from training_gym.model.folder import write_folder
 from training_gym.model.layout import initial_parameters
 from training_gym.spec.adapters import read_adapter
 from training_gym.spec.architectures import ARCHITECTURES, read_model
@@ -20,21 +20,22 @@ SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "s
 STEPS = {"inner_steps": 12, "segment_steps": 4, "batch_size": 4, "warmup_steps": 0}
 
 
-def unit_for(architecture: str, adapted: bool) -> Unit:
+def unit_for(architecture: str, adapted: bool, folder: Path) -> Unit:
     grouped = {} if architecture == "gpt2" else {"num_key_value_heads": 1}
     model = read_model(SIZES | grouped | {"architecture": architecture})
     whole = spec_of(model, **STEPS, learning_rate=1e-2)
     if not adapted:
         return unit_of(whole)
     spec = TrainingSpec(model, "unused", replace(whole.training, optimizer="adamw"), base="base")
-    base = {name: torch.tensor(array) for name, array in initial_parameters(whole).items()}
+    write_folder(model, initial_parameters(whole), folder / "base")
+    base = {"model.safetensors": folder / "base" / "model.safetensors"}
     return unit_of(replace(spec, adapter=read_adapter({"r": 4, "lora_dropout": 0.1}, model)), base=base)
 
 
 @pytest.mark.parametrize("architecture", list(ARCHITECTURES))
 @pytest.mark.parametrize("adapted", [False, True])
 def test_unit_of_architecture_learns_and_replays(architecture: str, adapted: bool, tmp_path: Path) -> None:
-    unit = unit_for(architecture, adapted)
+    unit = unit_for(architecture, adapted, tmp_path)
     losses = list[float]()
     result = run_unit(unit, tmp_path, lambda step, loss: losses.append(loss))
     check_result(unit, result)
@@ -42,16 +43,14 @@ def test_unit_of_architecture_learns_and_replays(architecture: str, adapted: boo
         state = None if segment == 0 else state_path(tmp_path, segment).read_bytes()
         assert replay_segment(unit, segment, result.leaves[segment], state) == result.leaves[segment + 1]
     assert losses[-1] < losses[0]
-    held = validation_sequences(unit.train, 16)
+    held, base = validation_sequences(unit.train, 16), unit.base and base_of(unit.spec.model, unit.base)
     state = parameters_of(load_boundary_state(unit.spec, state_path(tmp_path, 2).read_bytes()))
-    assert mean_loss(unit.spec, state, held, base=unit.base) < mean_loss(
-        unit.spec, unit.checkpoint, held, base=unit.base
-    )
+    assert mean_loss(unit.spec, state, held, base=base) < mean_loss(unit.spec, unit.checkpoint, held, base=base)
 
 
 @pytest.mark.parametrize("architecture", ["llama", "gpt2"])
 def test_micro_batches_change_only_rounding(architecture: str, tmp_path: Path) -> None:
-    unit, losses = unit_for(architecture, False), []
+    unit, losses = unit_for(architecture, False, tmp_path), []
     for size in (0, 1, 3):
         training = replace(unit.spec.training, micro_batch_size=size)
         losses.append(run_unit(replace(unit, spec=replace(unit.spec, training=training)), tmp_path).train_loss)

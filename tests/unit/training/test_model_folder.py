@@ -11,7 +11,7 @@ import torch
 import transformers
 from kit.errors import raises_code
 
-from training_gym.model.folder import ModelManifest, check_file_name, load_folder, write_folder
+from training_gym.model.folder import ModelManifest, check_file_name, load_files, write_folder
 from training_gym.model.layout import initial_parameters
 from training_gym.model.library import library_config, read_config_json
 from training_gym.model.network import Network
@@ -63,7 +63,7 @@ def test_library_folder_loads_with_equal_logits(architecture: str, dtype: torch.
     names = sorted(path.name for path in tmp_path.glob("*.safetensors"))
     assert len(names) > 1
     spec = TrainingSpec(read, "unused", TrainingConfig())
-    network = Network(spec, dict(load_folder(read, tmp_path, names)), "cpu")
+    network = Network(spec, dict(load_files(read, {name: tmp_path / name for name in names})), "cpu")
     assert torch.equal(theirs(tmp_path), logits(network))
 
 
@@ -122,7 +122,7 @@ def header(tensors: dict[str, Any], values: bytes) -> bytes:
 def test_foreign_weights_are_refused(content: bytes, code: str, tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(content)
     with raises_code(StateError, code):
-        dict(load_folder(model_of("llama"), tmp_path, ["model.safetensors"]))
+        dict(load_files(model_of("llama"), {"model.safetensors": tmp_path / "model.safetensors"}))
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_weights_unlike_configuration_are_refused(change: Any, code: str, tmp_pa
     change(arrays)
     write_folder(model, arrays, tmp_path)
     with raises_code(StateError, code):
-        dict(load_folder(model, tmp_path, ["model.safetensors"]))
+        dict(load_files(model, {"model.safetensors": tmp_path / "model.safetensors"}))
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "modeling_evil.py", "../config.json", "a/b.safetensors", ""])

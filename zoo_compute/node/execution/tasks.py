@@ -123,6 +123,9 @@ def take_unit(task: Task, environment: str, device: str) -> Unit:
         ),
         environment=wanted,
         device=device,
+        base=None
+        if task.get("base") is None
+        else {name: Path(path) for name, path in take(task, "base", dict).items()},
     )
 
 

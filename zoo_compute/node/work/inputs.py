@@ -9,6 +9,7 @@ from typing import Any
 
 from training_gym.aggregate.outer_step import downlink
 from training_gym.data.dataset import DatasetManifest, Split, unit_places
+from training_gym.model.folder import ModelManifest
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.manifests import MAX_MANIFEST_BYTES
 from training_gym.units.checkpoint import CheckpointManifest
@@ -74,6 +75,7 @@ def unit_task(task: dict[str, Any], workspace: Workspace, gateway: GatewayClient
         "slot": task["slot"],
         "checkpoint": str(model),
         "train_data": data,
+        "base": base_files(TrainingSpec.from_dict(task["spec"]), workspace, gateway),
         "slot_state": _slot_state_file(task, workspace, gateway),
         **{name: None if cid is None else str(workspace.fetch(gateway, cid)) for name, cid in payloads.items()},
         "environment": task["environment"],
@@ -93,6 +95,14 @@ def model_and_data(
     read = {shard for shard, _ in unit_places(spec, order, task["round"], task["slot"], steps)}
     files = {str(shard): str(workspace.fetch(gateway, dataset.train[shard].cid)) for shard in sorted(read)}
     return model, {"dtype": dataset.dtype, "tokens": tokens, "files": files}
+
+
+def base_files(spec: TrainingSpec, workspace: Workspace, gateway: GatewayClient) -> dict[str, str] | None:
+    """Return the weights of an adapter's base model as files by name; None without an adapter."""
+    if spec.adapter is None or spec.base is None:
+        return None
+    manifest = ModelManifest.from_bytes(gateway.fetch(spec.base, max_bytes=MAX_MANIFEST_BYTES))
+    return {name: str(workspace.fetch(gateway, manifest.files[name].cid)) for name in manifest.weights()}
 
 
 def _slot_state_file(task: dict[str, Any], workspace: Workspace, gateway: GatewayClient) -> str | None:
