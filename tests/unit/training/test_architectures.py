@@ -10,6 +10,7 @@ from training_gym.data.dataset import validation_sequences
 from training_gym.evaluate.loss import mean_loss
 from training_gym.model.folder import write_folder
 from training_gym.model.layout import initial_parameters
+from training_gym.model.network import base_of
 from training_gym.spec.adapters import read_adapter
 from training_gym.spec.architectures import ARCHITECTURES, read_model
 from training_gym.spec.config import TrainingSpec

@@ -123,10 +123,13 @@ def take_unit(task: Task, environment: str, device: str) -> Unit:
         ),
         environment=wanted,
         device=device,
-        base=None
-        if task.get("base") is None
-        else {name: Path(path) for name, path in take(task, "base", dict).items()},
+        base=take_base(task),
     )
+
+
+def take_base(task: Task) -> dict[str, Path] | None:
+    """Return the files of an adapter's base model by name. Raises TaskError: malformed task."""
+    return None if task.get("base") is None else {name: Path(path) for name, path in take(task, "base", dict).items()}
 
 
 def take_split(task: Task, spec: TrainingSpec, key: str) -> Split:
