@@ -209,7 +209,7 @@ def table(results: list[tuple[Mutant, bool]]) -> str:
     lines = [
         "# Mutation tests",
         "",
-        "Command: `python contracts/mutate.py`. The tests kill every mutant that is not counted as equivalent or survived.",
+        "Command: `python contracts/mutate.py`. Mutants not counted as equivalent or survived are killed.",
         "",
     ]
     for by in ("file", "kind"):
