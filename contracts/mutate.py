@@ -210,6 +210,7 @@ def table(results: list[tuple[Mutant, bool]]) -> str:
         "# Mutation tests",
         "",
         "Command: `python contracts/mutate.py`. Mutants not counted as equivalent or survived are killed.",
+        "`EQUIVALENT` in `mutate.py` lists the equivalent ones with reasons.",
         "",
     ]
     for by in ("file", "kind"):
@@ -223,14 +224,9 @@ def table(results: list[tuple[Mutant, bool]]) -> str:
     lines.append(
         f"In all {len(results)}: " + ", ".join(f"{count} {what}" for what, count in sorted(total.items())) + "."
     )
-    for title in ("Equivalent", "Survived"):
-        rows = [mutant for mutant, killed in results if verdict(mutant, killed) == title.lower()]
-        if rows:
-            lines += ["", f"## {title}", ""]
-            lines += [
-                f"- {mutant.file}: `{mutant.original}` -> `{mutant.mutated}`. {EQUIVALENT.get(mutant.key, '')}".rstrip()
-                for mutant in rows
-            ]
+    if alive := [mutant for mutant, killed in results if verdict(mutant, killed) == "survived"]:
+        lines += ["", "## Survived", ""]
+        lines += [f"- {mutant.file}: `{mutant.original}` -> `{mutant.mutated}`." for mutant in alive]
     return "\n".join(lines) + "\n"
 
 
