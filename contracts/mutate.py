@@ -195,9 +195,6 @@ def run(chosen: list[tuple[int, Mutant]], jobs: int) -> list[tuple[Mutant, bool]
         return results
 
 
-OUTCOMES = ("killed", "equivalent", "survived")
-
-
 def verdict(mutant: Mutant, killed: bool) -> str:
     if killed:
         return "killed"
@@ -209,24 +206,28 @@ def table(results: list[tuple[Mutant, bool]]) -> str:
     lines = [
         "# Mutation tests",
         "",
-        "Command: `python contracts/mutate.py`. Mutants not counted as equivalent or survived are killed.",
-        "`EQUIVALENT` in `mutate.py` lists the equivalent ones with reasons.",
+        "Command: `python contracts/mutate.py`. Each row counts mutants and how many of them the tests detect.",
         "",
     ]
     for by in ("file", "kind"):
         counts = Counter((getattr(mutant, by), verdict(mutant, killed)) for mutant, killed in results)
-        lines += [f"Mutants by {by}:", ""]
+        lines += [f"| {by} | mutants | killed | equivalent | survived |", "|---|---:|---:|---:|---:|"]
         for name in sorted({name for name, _ in counts}):
-            rest = [f", {counts[name, what]} {what}" for what in ("equivalent", "survived") if counts[name, what]]
-            lines.append(f"- {name}: {sum(counts[name, what] for what in OUTCOMES)}{''.join(rest)}")
+            killed, same, alive = (counts[name, what] for what in ("killed", "equivalent", "survived"))
+            lines.append(f"| {name} | {killed + same + alive} | {killed} | {same} | {alive} |")
         lines.append("")
     total = Counter(verdict(mutant, killed) for mutant, killed in results)
     lines.append(
         f"In all {len(results)}: " + ", ".join(f"{count} {what}" for what, count in sorted(total.items())) + "."
     )
-    if alive := [mutant for mutant, killed in results if verdict(mutant, killed) == "survived"]:
-        lines += ["", "## Survived", ""]
-        lines += [f"- {mutant.file}: `{mutant.original}` -> `{mutant.mutated}`." for mutant in alive]
+    for title in ("Equivalent", "Survived"):
+        rows = [mutant for mutant, killed in results if verdict(mutant, killed) == title.lower()]
+        if rows:
+            lines += ["", f"## {title}", ""]
+            lines += [
+                f"- {mutant.file}: `{mutant.original}` -> `{mutant.mutated}`. {EQUIVALENT.get(mutant.key, '')}".rstrip()
+                for mutant in rows
+            ]
     return "\n".join(lines) + "\n"
 
 
