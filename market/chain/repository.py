@@ -122,10 +122,24 @@ def orphan_above(session: Session, number: int) -> None:
 
 def canonical_events(session: Session, after: int, until: int) -> list[ChainEvent]:
     """Return the decoded events of canonical blocks in (after, until], in the chain's order."""
-    return events_where(session, ChainBlock.number > after, ChainBlock.number <= until)
+    return _events(session, ChainBlock.number > after, ChainBlock.number <= until)
 
 
-def events_where(session: Session, *conditions: ColumnElement[bool]) -> list[ChainEvent]:
+def waiting_intents(session: Session) -> dict[str, int]:
+    """Return the number of blocked queued intents by reason, such as a limit of the hot key."""
+    waiting = select(TxIntent.reason, func.count()).where(
+        TxIntent.status == IntentStatus.QUEUED, TxIntent.reason.is_not(None)
+    )
+    return {str(reason): count for reason, count in session.execute(waiting.group_by(TxIntent.reason))}
+
+
+def final_events(session: Session, topic: str) -> list[ChainEvent]:
+    """Return the final events with the indexed ``topic`` (0x hex), in the chain's order."""
+    final = select(ChainCursor.finalised_number).scalar_subquery()
+    return _events(session, ChainLog.topics.contains([topic]), ChainBlock.number <= final)
+
+
+def _events(session: Session, *conditions: ColumnElement[bool]) -> list[ChainEvent]:
     rows = session.execute(
         select(ChainLog, ChainBlock)
         .join(ChainBlock, ChainBlock.hash == ChainLog.block_hash)
