@@ -94,8 +94,16 @@ def locked_cursor(session: Session) -> ChainCursor | None:
 
 def add_blocks(session: Session, blocks: Sequence[Block], logs: Sequence[ChainLog]) -> None:
     """Store canonical blocks with their logs; orphans among them become canonical again."""
-    kept = ("hash", "number", "parent_hash", "timestamp")
-    rows = [{name: getattr(block, name) for name in kept} | {"canonical": True} for block in blocks]
+    rows = [
+        {
+            "hash": block.hash,
+            "number": block.number,
+            "parent_hash": block.parent_hash,
+            "timestamp": block.timestamp,
+            "canonical": True,
+        }
+        for block in blocks
+    ]
     statement = insert(ChainBlock).on_conflict_do_update(index_elements=[ChainBlock.hash], set_={"canonical": True})
     session.execute(statement, rows)
     if logs:  # a block's logs never change

@@ -197,11 +197,12 @@ def test_wilson_bounds_match_manual_values() -> None:
     assert low == pytest.approx(1 - high) == pytest.approx(0.37528, abs=1e-4)
 
 
+@pytest.mark.sized
 @pytest.mark.parametrize("share", [0.25, 1.0])
 @pytest.mark.parametrize("laziness", Laziness)
 def test_lazy_verifiers_are_found_at_formula_rate(laziness: Laziness, share: float) -> None:
     dice = random.Random(3)
-    lives = [live(laziness, share, dice) for _ in range(100)]
+    lives = [live(laziness, share, dice) for _ in range(examples(100, long=250))]
     for replays in (1, 20, 50):
         found = sum(life.found_after is not None and life.found_after <= replays for life in lives)
         low, high = wilson(found, len(lives))
