@@ -1,4 +1,4 @@
-"""Benchmarks: ``python -m benchmarks.NAME [--json] [--quick]``."""
+"""Benchmarks: ``python -m benchmarks.NAME [--json] [--quick]``, with the tests' kit."""
 
 import sys
 from pathlib import Path

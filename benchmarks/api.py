@@ -262,7 +262,7 @@ def _server(module: list[str], environment: dict[str, str], log: Path, probe: st
                 break
             time.sleep(0.1)
         if "running on http://" not in output:
-            raise RuntimeError(f"the server is not up: {output[-2000:]}")
+            raise RuntimeError(f"the server is not up: {log.read_text()[-2000:]}")
         url = "http://" + output.split("running on http://", 1)[1].split()[0]
         httpx.get(url + probe, timeout=60).raise_for_status()
         yield url

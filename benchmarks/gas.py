@@ -254,7 +254,9 @@ class Bench:
             return
         self._fund(referees, 600 * ZEN)
         for referee in referees:
-            self._chain.stake(referee, 600 * ZEN)
+            staking = self._chain.deployment.address("ProviderStaking")
+            self._gas(referee.address, "ZenToken", "approve", staking, 600 * ZEN)
+            self._gas(referee.address, "ProviderStaking", "stake", 600 * ZEN)
             self._gas(referee.address, "Disputes", "registerReferee")
 
     def _verdict(self, dispute: str, referees: Sequence[LocalAccount]) -> list[Any]:

@@ -3,7 +3,7 @@
 ``python -m benchmarks.verification --json``.
 
 - Draws, verdicts, penalties, sampling rates and prices are the market's own rules.
-- Units are trained and replayed in processes of eight environment classes (``replays.py``).
+- Units are trained and replayed in processes of up to eight environment classes (``replays.py``), six without AVX-512.
 - Disputes run against the contracts on anvil.
 - A hardware benchmark is made and checked on one core (``hardware_check.py``).
 - Strategies are simulated under the assumptions of ``strategies.py``.

@@ -95,7 +95,7 @@ def forge_path() -> str:
 def compile_contracts() -> dict[str, str]:
     """Compile the sources and return the text of each artifact file by contract name.
 
-    Compiles without tests and caches, so that the same sources always give the same bytes.
+    Compiles without tests and caches, so that no earlier build can take part.
     """
     install()
     with tempfile.TemporaryDirectory() as folder:
@@ -127,7 +127,10 @@ def _run(command: list[str]) -> str:
 
 def _artifact_texts(out: Path) -> dict[str, str]:
     def text(name: str) -> str:
-        document = json.loads((out / f"{name}.sol" / f"{name}.json").read_text(encoding="utf-8"))
+        path = out / f"{name}.sol" / f"{name}.json"
+        if not path.is_file():
+            raise BuildError(f"{path} is missing: the build has not compiled {name}")
+        document = json.loads(path.read_text(encoding="utf-8"))
         chosen = {"contractName": name, "abi": document["abi"], "bytecode": document["bytecode"]["object"]}
         return json.dumps(chosen, indent=1) + "\n"
 
@@ -162,7 +165,7 @@ def test(arguments: list[str]) -> int:
     """Run ``forge test`` and return its exit status.
 
     The ``ci`` profile compiles without the optimizer. A run of all its tests also runs the gas tests, with optimizer.
-    They deploy every contract, so that their build is also compared with the committed artifacts.
+    Forge compiles all sources for them, so that their build is also compared with the committed artifacts.
     """
     install()
     gas_tests = None

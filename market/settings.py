@@ -125,8 +125,13 @@ class Settings(BaseSettings):
 
     def key_source(self, role: KeyRole) -> "KeySource":
         """Return the settings of the key of this role, which is the prefix of their names."""
-        fields = ("key", "keystore", "keystore_password", "keystore_password_file")
-        return KeySource(f"ZOO_{role.upper()}", *(getattr(self, f"{role}_{field}") for field in fields))
+        return KeySource(
+            f"ZOO_{role.upper()}",
+            key=getattr(self, f"{role}_key"),
+            keystore=getattr(self, f"{role}_keystore"),
+            password=getattr(self, f"{role}_keystore_password"),
+            password_file=getattr(self, f"{role}_keystore_password_file"),
+        )
 
     @property
     def upload_seconds(self) -> float:
@@ -217,4 +222,5 @@ class KeySource:
 
 
 def split_list(value: str) -> list[str]:
+    """Return the items of a setting that lists them by commas."""
     return [item.strip() for item in value.split(",") if item.strip()]

@@ -4,7 +4,7 @@ from market.training.leases import verification_hooks
 from market.training.leases.verification_hooks import VerificationHooks
 from market.verification.replays.service import replay_abandoned, replay_committed, replay_revealed
 from market.verification.replays.start_states import reveal_abandoned, state_revealed
-from market.verification.samples.repository import is_revealed
+from market.verification.samples.service import is_revealed
 
 
 def connect_features() -> None:

@@ -31,7 +31,7 @@ from market.tables import metadata
 from market.wiring import connect_features
 
 DEVNETS = "tests/e2e/"
-LONG = (DEVNETS, "tests/benchmarks/")
+LONG = (DEVNETS, "tests/benchmarks/", "tests/faults/", "tests/integration/live/")
 FIRST = (*LONG, "tests/integration/")
 
 EMPTY_DATABASE = ";".join(

@@ -29,6 +29,10 @@ def use_nonce(session: Session, nonce: str, address: str, now: datetime) -> date
     return session.scalar(statement)
 
 
+def account(session: Session, address: str) -> Account | None:
+    return session.get(Account, address)
+
+
 def lock_account(session: Session, address: str) -> Account:
     """Return an existing account, locked, so that one request at a time counts its keys."""
     return session.get_one(Account, address, with_for_update={"key_share": True})

@@ -190,7 +190,7 @@ def _require_room(session: Session, address: str) -> None:
 
 def require_account(session: Session, address: str) -> Account:
     """Return the account of a wallet. Raises AccountNotFound if it never signed in."""
-    account = session.get(Account, address)
+    account = repository.account(session, address)
     if account is None:
         raise AccountNotFound(f"{address} never signed in", field="address")
     return account

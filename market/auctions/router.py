@@ -6,12 +6,11 @@ from typing import Annotated, Literal, TypeVar
 from fastapi import APIRouter, Path, Query
 
 from market.accounts.deps import CurrentAccount
-from market.auctions import repository, service
+from market.auctions import service
 from market.auctions.errors import BookNotFound, HistoryTooLong, RoundNotFound
 from market.auctions.models import AuctionRound
 from market.auctions.schemas import BookView, History, OwnOrders, RoundPage, RoundSummary, RoundView
 from market.auctions.service import Book
-from market.domain.lifecycle import AuctionStatus
 from market.jobs import service as jobs
 from market.platform.db.base import utc_now
 from market.platform.db.rows import from_row
@@ -63,7 +62,7 @@ def list_auction_rounds(
 ) -> RoundPage:
     """Rounds of a book without their orders, newest first."""
     named = service.parse_book(services.network, book)
-    found = repository.page(session, named.tier.id, named.zone, after, limit)
+    found = service.list_rounds(session, named, after, limit)
     return RoundPage(
         items=[_summary(RoundSummary, named, auction) for auction in found],
         next_after=found[-1].number if len(found) == limit else None,
@@ -111,11 +110,10 @@ def get_price_history(
 
 
 def _summary(view: type[Summary], book: Book, auction: AuctionRound, **orders: object) -> Summary:
-    sealed = {} if auction.status == AuctionStatus.CLEARED else {"bid_nodes": None, "ask_nodes": None}
+    sealed = {} if service.is_public(auction) else {"bid_nodes": None, "ask_nodes": None}
     return from_row(view, auction, book=book.name, price_wei_per_gpu_hour=auction.price_wei, **sealed, **orders)
 
 
 def _view(book: Book, auction: AuctionRound) -> RoundView:
-    is_public = auction.status == AuctionStatus.CLEARED
-    secret, orders = (auction.secret, auction.book or None) if is_public else (None, None)
+    secret, orders = (auction.secret, auction.book or None) if service.is_public(auction) else (None, None)
     return _summary(RoundView, book, auction, secret=secret, orders=orders)

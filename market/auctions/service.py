@@ -1,6 +1,6 @@
 """Public reads of the auctions, and the removal of old orders."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -81,6 +81,11 @@ def get_round(session: Session, book: Book, number: int | None) -> AuctionRound:
     return found
 
 
+def list_rounds(session: Session, book: Book, before: int | None, limit: int) -> Sequence[AuctionRound]:
+    """Return a book's rounds below the number ``before`` without their orders, newest first."""
+    return repository.page(session, book.tier.id, book.zone, before, limit)
+
+
 def own_orders(session: Session, book: Book, number: int, address: str, job_ids: set[str]) -> dict[str, dict[str, str]]:
     """Return the published names of an ask and bids in a closed round. Raises RoundNotFound.
 
@@ -159,3 +164,8 @@ def purge_orders(database: Database, kept: timedelta, now: datetime) -> int:
         deleted += dropped
         if dropped < _ROUNDS_PER_BATCH:
             return deleted
+
+
+def is_public(auction: AuctionRound) -> bool:
+    """Return true if a round is cleared, so that its orders may be shown."""
+    return auction.status == AuctionStatus.CLEARED

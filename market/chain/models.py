@@ -39,7 +39,7 @@ class ChainLog(Base):
     __table_args__ = (
         Index(
             "ix_chain_logs_topics", "topics", postgresql_using="gin", postgresql_ops={"topics": "jsonb_path_ops"}
-        ),  # the events of one job, slash or batch (service.final_events)
+        ),  # the events of one job, slash or batch (repository.final_events)
     )
 
     block_hash: Mapped[str] = mapped_column(ForeignKey(ChainBlock.hash), primary_key=True)

@@ -94,8 +94,16 @@ def locked_cursor(session: Session) -> ChainCursor | None:
 
 def add_blocks(session: Session, blocks: Sequence[Block], logs: Sequence[ChainLog]) -> None:
     """Store canonical blocks with their logs; orphans among them become canonical again."""
-    kept = ("hash", "number", "parent_hash", "timestamp")
-    rows = [{name: getattr(block, name) for name in kept} | {"canonical": True} for block in blocks]
+    rows = [
+        {
+            "hash": block.hash,
+            "number": block.number,
+            "parent_hash": block.parent_hash,
+            "timestamp": block.timestamp,
+            "canonical": True,
+        }
+        for block in blocks
+    ]
     statement = insert(ChainBlock).on_conflict_do_update(index_elements=[ChainBlock.hash], set_={"canonical": True})
     session.execute(statement, rows)
     if logs:  # a block's logs never change
@@ -122,10 +130,24 @@ def orphan_above(session: Session, number: int) -> None:
 
 def canonical_events(session: Session, after: int, until: int) -> list[ChainEvent]:
     """Return the decoded events of canonical blocks in (after, until], in the chain's order."""
-    return events_where(session, ChainBlock.number > after, ChainBlock.number <= until)
+    return _events(session, ChainBlock.number > after, ChainBlock.number <= until)
 
 
-def events_where(session: Session, *conditions: ColumnElement[bool]) -> list[ChainEvent]:
+def waiting_intents(session: Session) -> dict[str, int]:
+    """Return the number of blocked queued intents by reason, such as a limit of the hot key."""
+    waiting = select(TxIntent.reason, func.count()).where(
+        TxIntent.status == IntentStatus.QUEUED, TxIntent.reason.is_not(None)
+    )
+    return {str(reason): count for reason, count in session.execute(waiting.group_by(TxIntent.reason))}
+
+
+def final_events(session: Session, topic: str) -> list[ChainEvent]:
+    """Return the final events with the indexed ``topic`` (0x hex), in the chain's order."""
+    final = select(ChainCursor.finalised_number).scalar_subquery()
+    return _events(session, ChainLog.topics.contains([topic]), ChainBlock.number <= final)
+
+
+def _events(session: Session, *conditions: ColumnElement[bool]) -> list[ChainEvent]:
     rows = session.execute(
         select(ChainLog, ChainBlock)
         .join(ChainBlock, ChainBlock.hash == ChainLog.block_hash)

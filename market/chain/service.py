@@ -4,14 +4,14 @@ from datetime import timedelta
 from typing import NotRequired, Unpack
 
 import structlog
-from sqlalchemy import func, select
+from sqlalchemy import select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from market.chain import repository
 from market.chain.contracts.codec import Call, ChainEvent, encode_call, event_topic, to_json
 from market.chain.errors import BadArguments
-from market.chain.models import OPERATOR, ChainBlock, ChainCursor, ChainLog, TxIntent
+from market.chain.models import OPERATOR, ChainCursor, TxIntent
 from market.domain.lifecycle import IntentStatus
 from market.platform.db.base import utc_now
 from market.platform.db.session import UnitOfWork, enqueue_after_commit
@@ -115,8 +115,7 @@ def request_call(session: Session, **fields: Unpack[IntentFields]) -> None:
 
 def final_events(session: Session, topic: str) -> list[ChainEvent]:
     """Return the final events with the indexed ``topic`` (job id, evidence digest), in order."""
-    final = select(ChainCursor.finalised_number).scalar_subquery()
-    return repository.events_where(session, ChainLog.topics.contains([topic]), ChainBlock.number <= final)
+    return repository.final_events(session, topic)
 
 
 def final_events_named(session: Session, contract: str, event: str) -> list[ChainEvent]:
@@ -126,10 +125,7 @@ def final_events_named(session: Session, contract: str, event: str) -> list[Chai
 
 def waiting_intents(session: Session) -> dict[str, int]:
     """Return the number of blocked queued intents by reason, such as a limit of the hot key."""
-    waiting = select(TxIntent.reason, func.count()).where(
-        TxIntent.status == IntentStatus.QUEUED, TxIntent.reason.is_not(None)
-    )
-    return {str(reason): count for reason, count in session.execute(waiting.group_by(TxIntent.reason))}
+    return repository.waiting_intents(session)
 
 
 def indexed_head(session: Session) -> int | None:

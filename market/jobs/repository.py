@@ -56,6 +56,18 @@ def jobs_where(
     return list(session.scalars(query.order_by(Job.created_at.desc(), Job.id.desc()).limit(limit)))
 
 
+def ids_of(session: Session, payer: str) -> set[str]:
+    return set(session.scalars(select(Job.id).where(Job.payer == payer)))
+
+
+def payers(session: Session, job_ids: Collection[str]) -> dict[str, str]:
+    return dict(session.execute(select(Job.id, Job.payer).where(Job.id.in_(job_ids))).tuples().all())
+
+
+def count_by_status(session: Session) -> dict[str, int]:
+    return dict(session.execute(select(Job.status, func.count()).group_by(Job.status)).tuples().all())
+
+
 def running_since_order(session: Session, waited_before: datetime) -> list[str]:
     """Return running jobs whose order ended before then."""
     query = select(Job.id).where(Job.status == JobStatus.RUNNING, Job.wait_until <= waited_before)
@@ -113,3 +125,8 @@ def slot_holders(session: Session) -> set[str]:
 def slots_by_holder(session: Session) -> dict[str, str]:
     query = select(Slot.provider, Slot.job_id).where(Slot.provider.is_not(None))
     return {provider: job_id for provider, job_id in session.execute(query).tuples() if provider is not None}
+
+
+def auction_rounds_of_open_jobs(session: Session) -> set[int]:
+    query = select(Job.auction_round_id).where(IS_OPEN, Job.auction_round_id.is_not(None))
+    return {number for number in session.scalars(query) if number is not None}

@@ -4,12 +4,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from market.jobs import repository
 from market.jobs.errors import JobNotFound
-from market.jobs.models import Job
 from market.platform.db.rows import from_row
 from zoo_protocol.messages import JobOrder
 
@@ -65,18 +63,17 @@ def get(session: Session, job_id: str) -> JobSummary:
 
 
 def ids_of(session: Session, payer: str) -> set[str]:
-    return set(session.scalars(select(Job.id).where(Job.payer == payer)))
+    return repository.ids_of(session, payer)
 
 
 def count_by_status(session: Session) -> dict[str, int]:
-    return dict(session.execute(select(Job.status, func.count()).group_by(Job.status)).tuples().all())
+    return repository.count_by_status(session)
 
 
 def auction_rounds_of_open_jobs(session: Session) -> set[int]:
     """Return the ids of the auction rounds that matched jobs which have not ended."""
-    query = select(Job.auction_round_id).where(repository.IS_OPEN, Job.auction_round_id.is_not(None))
-    return {number for number in session.scalars(query) if number is not None}
+    return repository.auction_rounds_of_open_jobs(session)
 
 
 def payers_of(session: Session, job_ids: Collection[str]) -> dict[str, str]:
-    return dict(session.execute(select(Job.id, Job.payer).where(Job.id.in_(job_ids))).tuples().all())
+    return repository.payers(session, job_ids)

@@ -6,7 +6,6 @@ from datetime import datetime
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from market.chain.errors import ChainError
 from market.chain.views import ChainViews, TreasuryState
 from market.ledger.errors import LedgerBehind
 from market.ledger.reconciliation import last_reconciliation
@@ -69,10 +68,7 @@ class TreasuryReads(SharedResult[TreasuryState]):
 @router.get("/treasury", responses=refusals(ChainDown))
 async def get_treasury(services: ServicesDep) -> TreasuryView:
     """Return the treasury's receipts, balance and budget per purpose at the latest block."""
-    try:
-        return TreasuryView.model_validate(asdict(await services.part(TreasuryReads).get(services)))
-    except ChainError as error:
-        raise ChainDown(str(error)) from error
+    return TreasuryView.model_validate(asdict(await services.part(TreasuryReads).get(services)))
 
 
 @router.get("/ledger/reconciliation", responses=refusals(LedgerBehind))

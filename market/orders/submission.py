@@ -102,7 +102,7 @@ def check(request: SubmitJob, payer: str, services: Services) -> SignedTerms:
         found = balance.require(payer, terms.budget_wei, services)
     storage = services.part(Storage)
     require_dataset(storage, terms.spec)
-    storage.verify_recently(terms.spec_cid, lambda: storage.put(terms.spec_json, max_bytes=_MAX_SPEC_BYTES))
+    storage.once_a_minute(terms.spec_cid, lambda: storage.put(terms.spec_json, max_bytes=_MAX_SPEC_BYTES))
     return replace(signed, covered_wei=found.covered_wei)
 
 
@@ -123,13 +123,13 @@ def _parse(request: JobSpec, services: Services) -> Terms:
 def require_dataset(storage: Storage, spec: TrainingSpec) -> None:
     """Check that storage has the job's fitting dataset and start model. Cached for a minute.
 
-    A dataset that is lost before training ends its job with a refund.
+    Content does not change under its CID. A dataset that is lost before training ends its job with a refund.
 
     Raises:
         DatasetNotFound, InvalidDataset, StorageUnavailable.
     """
     inputs = (spec.dataset, spec.start_model, spec.model.sequence_length)
-    storage.verify_recently(inputs, lambda: _check_dataset(storage, spec))
+    storage.once_a_minute(inputs, lambda: _check_dataset(storage, spec))
 
 
 def _check_dataset(storage: Storage, spec: TrainingSpec) -> None:

@@ -117,7 +117,10 @@ def parse_terms(
     _require_stake_covers_gain(request, tier, weight, spec.segments, sampling_bps)
     _require_fee_covers_replay(request, weight, spec.segments, network.disputes.referee_fee_wei)
     terms = Terms(
-        *canonical,
+        spec=spec,
+        spec_json=canonical.json,
+        spec_hash=canonical.hash,
+        spec_cid=canonical.cid,
         tier=tier,
         nodes=request.nodes,
         units=units,

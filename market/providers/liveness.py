@@ -1,4 +1,4 @@
-"""Heartbeats: one counts if the wallet's key signed a recent challenge.
+"""Heartbeats, and the lock of a wallet. A heartbeat has a signed recent challenge.
 
 A challenge is a keyed hash of wallet and period, so it is unpredictable and needs no row. It is valid in its period and
 the next one. Recorded heartbeats or a session token alone do not suffice.

@@ -12,7 +12,6 @@ import pytest
 from kit.chain.deployed_chain import OPERATOR, PAYEE, Chain, queue_payment
 from kit.chain.faulty_rpc import Answer, ConnectionLost, FaultyRpc, Forward, Request, error_of
 from kit.chain.geth_pool import GethPool
-from kit.profile import examples
 from kit.waiting import drain
 from sqlalchemy import select
 
@@ -45,7 +44,7 @@ def settle_down(chain: Chain, database: Database, sender: Sender) -> None:
 
 @pytest.mark.sized
 def test_concurrent_intents_use_each_nonce_once(chain: Chain, database: Database) -> None:
-    count = examples(60, 200)
+    count = 200
     first = chain.client().nonce(OPERATOR.address)
     chain.anvil.automine(False)
     queued, done = threading.Event(), threading.Event()

@@ -65,7 +65,7 @@ class Windows(Records):
         return [(row.chain_id_in_contract, row.seed_block, row.seed) for row in self.rows()]
 
 
-@pytest.mark.parametrize("depth", [1, pytest.param(4, marks=pytest.mark.long), FINALITY])
+@pytest.mark.parametrize("depth", [1, 4, FINALITY])
 def test_windows_in_one_block_survive_reorgs(deep: Chain, database: Database, depth: int) -> None:
     windows = Windows(deep, database, 2)
     windows.block()

@@ -1,4 +1,4 @@
-"""Costs of a call that do not depend on the machine's speed."""
+"""Costs of a call that do not depend on the machine's speed, and its SQL statements."""
 
 import sys
 import tracemalloc

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from hexbytes import HexBytes
@@ -110,7 +111,7 @@ class ChainReader:
             for name, address in contracts.items()
         }
 
-    @property
+    @cached_property
     def chain_id(self) -> int:
         return int(self._web3.eth.chain_id)
 
@@ -258,7 +259,7 @@ class ChainReader:
         }
 
     def disputed_unit(self, dispute_id: str) -> UnitCommitment | None:
-        """Return a dispute's unit; None without such a dispute, or if its call does not show it."""
+        """Return a dispute's unit; None if it was not opened directly or in one multicall."""
         event = self._newest("Disputes", "DisputeOpened", disputeId=from_hex(dispute_id))
         if event is None:
             return None

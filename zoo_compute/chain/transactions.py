@@ -52,11 +52,21 @@ class Chain:
         self._sender = to_checksum_address(wallet.address)
         self._contracts = {name: to_checksum_address(address) for name, address in contracts.items()}
 
-    # Building a contract takes 5 ms, so each is built on first use.
-    _token = cached_property(lambda self: self._contract("ZenToken"))
-    _staking = cached_property(lambda self: self._contract("ProviderStaking"))
-    _escrow = cached_property(lambda self: self._contract("JobEscrow"))
-    _rewards = cached_property(lambda self: self._contract("Rewards"))
+    @cached_property  # building a contract takes 5 ms
+    def _token(self) -> Any:
+        return self._contract("ZenToken")
+
+    @cached_property
+    def _staking(self) -> Any:
+        return self._contract("ProviderStaking")
+
+    @cached_property
+    def _escrow(self) -> Any:
+        return self._contract("JobEscrow")
+
+    @cached_property
+    def _rewards(self) -> Any:
+        return self._contract("Rewards")
 
     def balance(self, address: str | None = None) -> int:
         """Return the ZEN of an address (default: the wallet's)."""

@@ -6,15 +6,11 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from zoo_compute.base.errors import DevnetError
 from zoo_compute.devnet.processes import Identity
-
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
 
 DEFAULT_DIRECTORY = Path(".devnet")
 
@@ -108,16 +104,15 @@ class StateDirectory:
     def load(self) -> State | None:
         """Return the recorded state, or None. Raises DevnetError for a damaged file."""
         try:
-            document = json.loads(self.path("state.json").read_text())
+            return _from_document(json.loads(self.path("state.json").read_text()))
         except FileNotFoundError:
             return None
-        except ValueError as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DevnetError(
                 "devnet-state-damaged",
-                f"{self.path('state.json')} is not JSON: {error}",
+                f"{self.path('state.json')} is damaged: {error!r}",
                 remedy="Run: zoo-compute devnet reset",
             ) from error
-        return _adapter().validate_python(document)
 
     def save(self, state: State) -> None:
         """Replace the state atomically."""
@@ -140,8 +135,12 @@ class StateDirectory:
                 yield True
 
 
-@cache
-def _adapter() -> "TypeAdapter[State]":
-    from pydantic import TypeAdapter  # only a command on a devnet loads it
-
-    return TypeAdapter(State)
+def _from_document(document: dict[str, Any]) -> State:
+    parts = {name: part | {"identity": Identity(**part["identity"])} for name, part in document["parts"].items()}
+    supervisor = document["supervisor"]
+    read = {
+        "options": Options(**document["options"]),
+        "parts": {name: Started(**part) for name, part in parts.items()},
+        "supervisor": Identity(**supervisor) if supervisor else None,
+    }
+    return State(**document | read)

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 from zoo_compute.base.amounts import format_zen
@@ -75,7 +75,7 @@ def run_periodic_task(what: str, task: PeriodicTask, throttle: ErrorThrottle) ->
         throttle.warn(f"task_failed task={what!r}: {error} {getattr(error, 'remedy', None) or ''}".rstrip())
 
 
-@dataclass
+@dataclass(eq=False)
 class Payouts:
     """Periodic claims. Claims do not expire."""
 
@@ -83,8 +83,8 @@ class Payouts:
     connection: Connection
     network: Network
     wallet: Wallet
-    _next_at: float = 0.0
-    _rewards_at: float = 0.0
+    _next_at: float = field(default=0.0, init=False)
+    _rewards_at: float = field(default=0.0, init=False)
 
     def collect(self) -> None:
         """Claim what is due; does nothing within ``claim_seconds`` of the last call.

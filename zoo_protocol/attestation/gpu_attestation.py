@@ -1,4 +1,6 @@
-"""NVIDIA's signed statement about the GPUs of a node, checked from bytes alone.
+"""NVIDIA's signed statement about the GPUs of a node, and refusals of evidence.
+
+The statement is checked from bytes alone.
 
 A GPU signs its firmware measurements over a nonce of 32 bytes. NVIDIA's attestation service compares them with its
 reference values and revocations. It answers with tokens (EAT, RFC 9711, as JWTs): an overall one, and one for each GPU
@@ -11,7 +13,7 @@ runs on them. It therefore counts only inside a quote of the environment that re
 
 from base64 import b64decode
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -104,7 +106,8 @@ class GpuStatement:
 
     def as_document(self) -> dict[str, Any]:
         """Return a JSON object."""
-        return asdict(self)
+        certificates = {name: list(chain) for name, chain in self.certificates.items()}
+        return {"overall": self.overall, "devices": dict(self.devices), "certificates": certificates}
 
     @property
     def digest(self) -> bytes:

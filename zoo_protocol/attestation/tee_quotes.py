@@ -63,7 +63,9 @@ class Evidence:
         provider: wallet whose key the environment holds.
         nonce: nonce of the market's challenge, 0x hex of 32 bytes.
         quote: raw bytes.
-        collateral: certificates, revocation lists and patch levels, all strings, as a PCCS names them.
+        collateral: certificates, revocation lists and patch levels, all strings. Its members are ``tcb_info``,
+            ``qe_identity``, and for both ``…_issuer_chain`` and ``…_signature``. Then ``pck_crl_issuer_chain``,
+            ``root_ca_crl``, ``pck_crl`` and, only if the quote lacks it, ``pck_certificate_chain``.
         gpus: NVIDIA's statement about the environment's GPUs, if any.
     """
 

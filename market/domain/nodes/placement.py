@@ -1,4 +1,4 @@
-"""Requirements of a job on nodes, and selection of its gang. Pure.
+"""Requirements of a tier and a job on nodes, and selection of its gang. Pure.
 
 A job never gets a node that fails a requirement. Among the others, the gang with the lowest cost is the best. The cost
 is a weighted sum of these terms, each from 0 to 1 per node and summed over the gang's nodes:
@@ -91,7 +91,7 @@ class Node:
 
 
 def has_memory(declared_gb: float, published_gb: float) -> bool:
-    """Return whether a node has a published amount of memory, within the tolerance."""
+    """Return whether a node has a published amount of memory (GB of 10**9 bytes), or nearly."""
     return declared_gb * BPS >= published_gb * (BPS - MEMORY_TOLERANCE_BPS)
 
 

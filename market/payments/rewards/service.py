@@ -201,7 +201,7 @@ def on_claimed(session: Session, event: ChainEvent) -> None:
 
 def claimable(session: Session, account: str, now: datetime) -> tuple[RewardProof | None, RewardProof | None, int]:
     """Return an account's open claim, its claim under challenge, and its final claims in wei."""
-    claimed = repository.claimed(session, account)
+    leaves, claimed = repository.newest_leaves(session, account), repository.claimed(session, account)
     found = [
         RewardProof(
             epoch=post.number or 0,
@@ -211,9 +211,12 @@ def claimable(session: Session, account: str, now: datetime) -> tuple[RewardProo
             proof=leaf.proof,
             claimable_at=post.claimable_at or post.created_at,
         )
-        for post, leaf in repository.newest_leaves(session, account)
+        for post, leaf in leaves
     ]
     in_force = next((proof for proof in found if proof.claimable_at <= now), None)
     waiting = next((proof for proof in found if proof.claimable_at > now), None)
-    in_force, waiting = (proof if proof and proof.cumulative_wei > claimed else None for proof in (in_force, waiting))
-    return in_force, waiting, claimed
+    return _if_due(in_force), _if_due(waiting), claimed
+
+
+def _if_due(proof: RewardProof | None) -> RewardProof | None:
+    return proof if proof is not None and proof.amount_wei > 0 else None

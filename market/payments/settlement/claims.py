@@ -84,12 +84,12 @@ def on_fees_intent(session: Session, intent: TxIntent) -> None:
     """Make the batches of a reverted ``collect_fees`` intent due again."""
     if intent.status == IntentStatus.REVERTED:
         _log.error("fee_collection_refused", intent=intent.key, detail=intent.detail)
-        repository.collect_again(session, SettlementBatch.fees_key == intent.subject)
+        repository.collect_again(session, fees_key=intent.subject)
 
 
 def on_unit_restored(session: Session, event: ChainEvent) -> None:
     """Make a batch due again after a unit's fee returned to it."""
-    repository.collect_again(session, SettlementBatch.batch_id == event.args["batchId"])
+    repository.collect_again(session, batch_id=event.args["batchId"])
 
 
 def on_batch_posted(session: Session, event: ChainEvent) -> None:

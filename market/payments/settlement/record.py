@@ -13,7 +13,7 @@ from market.jobs.service import JobSummary
 from market.platform.db.rows import from_row
 from market.training.checkpoints import service as checkpoints_service
 from market.training.units import service as units_service
-from market.training.units.facts import EMPTY_IF_LOST, UnitSummary
+from market.training.units.facts import UnitSummary
 from market.verification.penalties import service as penalties
 from market.verification.samples import service as samples
 from market.verification.windows import service as windows_service
@@ -87,5 +87,10 @@ def _unit(session: Session, unit: UnitSummary, windows: dict[int, WindowRecord])
         drawn_segments=(drawn := samples.drawn_segments(session, unit.id)),
         leaves=unit.leaves if drawn else [],
         replays=samples.signed_replays(session, unit.id, unit.leaves, unit.environment_class),
-        **{name: getattr(unit, name) or None for name in EMPTY_IF_LOST},
+        trace_root=unit.trace_root or None,
+        payload_hash=unit.payload_hash or None,
+        commitment_signature=unit.commitment_signature or None,
+        payload_cid=unit.payload_cid or None,
+        slot_state_cid=unit.slot_state_cid or None,
+        salt=unit.salt or None,
     )

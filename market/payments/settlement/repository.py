@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from itertools import groupby, takewhile
 
-from sqlalchemy import ColumnElement, delete, func, select, update
+from sqlalchemy import delete, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
@@ -100,9 +100,9 @@ def uncollected(session: Session, claimable_by: datetime, limit: int) -> list[Se
     return list(session.scalars(query))
 
 
-def collect_again(session: Session, which: ColumnElement[bool]) -> None:
-    """Make these batches due for collection again."""
-    session.execute(update(SettlementBatch).where(which).values(fees_key=None))
+def collect_again(session: Session, **which: str) -> None:
+    """Make the batches with this ``fees_key`` or ``batch_id`` due for collection again."""
+    session.execute(update(SettlementBatch).filter_by(**which).values(fees_key=None))
 
 
 def record_claim(session: Session, batch_id: int, provider: str, tx: str) -> None:

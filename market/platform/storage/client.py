@@ -200,8 +200,8 @@ class Storage:
             return False
         return True
 
-    def verify_recently(self, what: Hashable, verify: Callable[[], object]) -> None:
-        """Call ``verify`` unless it passed within a minute, as the content of a CID never changes."""
+    def once_a_minute(self, what: Hashable, verify: Callable[[], object]) -> None:
+        """Call ``verify`` unless it passed for ``what`` within a minute; a race repeats it."""
         at = self._verified.get(what)
         if at is not None and monotonic() - at < _VERIFIED_SECONDS:
             return

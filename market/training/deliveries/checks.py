@@ -60,7 +60,7 @@ class Refusal:
 
 
 def check(storage: Storage, lease: Lease, found: tuple[Job, Unit] | None, result: Completion) -> Refusal | int:
-    """Return a result's bytes, uploaded or proved to be held, or its refusal.
+    """Return the number of a result's bytes, uploaded or proved to be held, or its refusal.
 
     Raises WrongStep, StorageDown.
     """

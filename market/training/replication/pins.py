@@ -10,7 +10,8 @@ aggregation record if the manifest names them. Replica states are not included, 
 all (:mod:`market.training.replication.slot_state_uploads`). The market reads the same files from storage and compares.
 A node keeps the files until a later lease names the checkpoint in ``release`` (:func:`releasable`).
 
-Each state is pinned by as many nodes as a checkpoint, but separately: a node keeps a few states, not one of every slot.
+Each published replica state is pinned by as many nodes as a checkpoint, but separately. A node keeps a few states, not
+one of every slot.
 Lease and proof are as for a checkpoint, over the state's CID. A state is released once a newer state of the slot and a
 newer checkpoint have proven holders. Storage then drops it too (:mod:`market.training.retention.service`).
 """
@@ -122,8 +123,17 @@ def _candidates(
     return sorted(able, key=lambda node: (failed.get(node, 0), node == last))[: max(job.redundancy - len(taken), 0)]
 
 
-def _offer(session: Session, settings: Settings, job: Job, node: str, task: dict[str, Any], **of: int) -> None:
-    """Offer a ``pin`` lease with a fresh nonce ``of`` a checkpoint or of a unit's replica state."""
+def _offer(
+    session: Session,
+    settings: Settings,
+    job: Job,
+    node: str,
+    task: dict[str, Any],
+    *,
+    checkpoint_id: int | None = None,
+    unit_id: int | None = None,
+) -> None:
+    """Offer a ``pin`` lease with a fresh nonce, of a checkpoint or of a unit's replica state."""
     create_lease(
         session,
         kind=LeaseKind.PIN,
@@ -131,7 +141,8 @@ def _offer(session: Session, settings: Settings, job: Job, node: str, task: dict
         job_id=job.id,
         task=task | {"nonce": to_hex(secrets.token_bytes(32))},
         seconds=settings.lease_seconds,
-        **of,
+        checkpoint_id=checkpoint_id,
+        unit_id=unit_id,
     )
 
 

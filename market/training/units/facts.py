@@ -11,9 +11,6 @@ from training_gym.compress.link_adaptation import with_top_k
 from training_gym.spec.config import TrainingSpec
 from zoo_protocol.messages import UnitCommitment
 
-EMPTY_IF_LOST = ("trace_root", "payload_hash", "commitment_signature", "payload_cid", "slot_state_cid", "salt")
-"""Fields of :class:`UnitSummary` that are empty for a unit that was lost before its delivery, as is ``leaves``."""
-
 
 @dataclass(frozen=True, slots=True)
 class UnitSummary:
@@ -78,5 +75,10 @@ def facts(job: Job, unit: Unit) -> UnitSummary:
         tolerated_segments=unit.tolerated_segments or [],
         min_sampling_bps=job.sampling_bps,
         gross_wei=unit_price(job.clearing_price_wei or 0, job.unit_weight_us),
-        **{name: getattr(unit, name) or "" for name in EMPTY_IF_LOST},
+        trace_root=unit.trace_root or "",
+        payload_hash=unit.payload_hash or "",
+        commitment_signature=unit.commitment_signature or "",
+        payload_cid=unit.payload_cid or "",
+        slot_state_cid=unit.slot_state_cid or "",
+        salt=unit.salt or "",
     )

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from market.platform.db.base import Address, Base, Cid, CreatedAt, Hash32, UtcDateTime
 
-# It is created after the table.
+# The trigger is created after the table.
 _TRIGGER = (
     """
     CREATE FUNCTION units_keep_batch() RETURNS trigger LANGUAGE plpgsql AS $$

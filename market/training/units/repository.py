@@ -168,6 +168,12 @@ def nodes_with_dataset(session: Session, dataset: str, providers: Collection[str
     return set(session.scalars(query.where(Unit.provider.in_(providers), Unit.status.in_(DELIVERED_UNIT), of_dataset)))
 
 
+def unverified_units(session: Session, provider: str) -> list[int]:
+    unverified = (UnitStatus.UPLOADED, UnitStatus.CHECKING)
+    query = select(Unit.id).where(Unit.provider == provider, Unit.status.in_(unverified)).order_by(Unit.id)
+    return list(session.scalars(query))
+
+
 def unpaid_units(session: Session, provider: str) -> list[int]:
     """Return the node's verified units in no settlement batch, oldest first."""
     unpaid = (Unit.status == UnitStatus.VERIFIED, Unit.settlement_id.is_(None))

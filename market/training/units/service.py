@@ -7,7 +7,6 @@ unit of a job that has stopped training is decided, the job goes to settlement.
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import JobEvent, JobStatus, UnitEvent, UnitStatus
@@ -20,7 +19,6 @@ from market.platform.db.session import enqueue_after_commit
 from market.training.checkpoints.service import PIN_GRACE, lacks_pins
 from market.training.units import repository
 from market.training.units.facts import UnitSummary, facts
-from market.training.units.models import Unit
 from market.training.units.transitions import transition_unit
 from zoo_protocol.verification.rules import COMPARABLE_SHARE
 
@@ -53,9 +51,7 @@ def units_at(session: Session, job_id: str, round_: int, slot: int) -> list[Unit
 
 
 def unverified_units_of(session: Session, provider: str) -> list[int]:
-    unverified = (UnitStatus.UPLOADED, UnitStatus.CHECKING)
-    query = select(Unit.id).where(Unit.provider == provider, Unit.status.in_(unverified)).order_by(Unit.id)
-    return list(session.scalars(query))
+    return repository.unverified_units(session, provider)
 
 
 def decided_before(session: Session, unit_ids: Collection[int], then: datetime) -> set[int]:

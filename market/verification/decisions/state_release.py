@@ -24,7 +24,7 @@ Row = TypeVar("Row", Sample, Canary, Comparison)
 
 
 def unpin_expired_states(database: Database, storage: Storage, network: NetworkParameters, now: datetime) -> int:
-    """Unpin expired states except evidence; return the number of segments."""
+    """Unpin expired states except evidence; return the number of rows."""
     before = now - network.disputes.longest
     try:
         samples = _release(database, storage, Sample, repository.samples_with_states, before)

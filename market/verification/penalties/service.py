@@ -20,7 +20,7 @@ from zoo_protocol.payments.job_record import SlashRecord
 def record_penalty(session: Session, unit: UnitSummary, slash: Slash | LatePenalty) -> None:
     """Record a penalty, emit its event, and request its execution if not executed."""
     session.add(slash)
-    _emit(session, slash, {"round": unit.round, "slot": unit.slot, "evidence_cid": slash.evidence_cid})
+    _emit_slash(session, slash, round=unit.round, slot=unit.slot, evidence_cid=slash.evidence_cid)
     if slash.tx is None:
         _request_slash(session, slash)
 
@@ -49,12 +49,12 @@ def on_slashed(session: Session, event: ChainEvent) -> None:
     if slash is None or slash.tx is not None:
         return
     slash.amount_wei, slash.tx = event.args["amount"], event.tx_hash
-    _emit(session, slash, {})
+    _emit_slash(session, slash)
 
 
-def _emit(session: Session, slash: Slash | LatePenalty, data: dict[str, object]) -> None:
-    data |= {name: getattr(slash, name) for name in ("provider", "path", "path_reason")}
-    data["reason"] = slash.offence
+def _emit_slash(session: Session, slash: Slash | LatePenalty, **of_unit: object) -> None:
+    data = {name: getattr(slash, name) for name in ("provider", "path", "path_reason")}
+    data |= {"reason": slash.offence} | of_unit
     if slash.tx is not None:
         data |= {"amount_wei": str(slash.amount_wei), "tx": slash.tx}
     emit(session, slash.job_id, "slash", data)

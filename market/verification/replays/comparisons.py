@@ -146,7 +146,7 @@ def compare_states(database: Database, storage: Storage) -> None:
     for comparison_id in ready:
         with database.transaction() as session:
             row = samples_repository.lock_comparison(session, comparison_id)
-            sample = samples_repository.lock(session, Sample, row.sample_id)
+            sample = session.get_one(Sample, row.sample_id)  # locked with the comparison
             if has_open_request(samples_repository.lock_replays(session, sample)):
                 continue  # a verifier of the class has returned, whose result is exact
             where, cids = (row.unit_id, row.segment), (row.computed_cid or "", row.claimed_cid or "")

@@ -115,13 +115,14 @@ def request_replay(session: Session, settings: Settings, request: ReplayRequest)
 def eligible_verifiers(
     session: Session, settings: Settings, unit: UnitSummary, *, any_class: bool = False
 ) -> dict[str, VerifierSummary]:
-    """Return by address the live verifiers of the unit's class, without the parties' owners."""
+    """Return by address live verifiers of the unit's or any class, not of the parties' owners."""
     own = _parties(session, unit)
     return {
         facts.address: facts
         for facts in providers.live_verifiers(session, settings, utc_now())
-        if can_verify(facts.address, facts.environment_class, own, unit.environment_class)
-        or (any_class and facts.address not in own)
+        if can_verify(
+            facts.address, unit.environment_class if any_class else facts.environment_class, own, unit.environment_class
+        )
     }
 
 

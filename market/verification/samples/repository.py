@@ -15,7 +15,7 @@ from market.domain.verification.lifecycle import CanaryStatus, ComparisonStatus,
 from market.platform.db.locks import locked
 from market.verification.samples.models import Canary, ClassDrift, Comparison, LateState, Replay, Sample
 
-Row = TypeVar("Row", Sample, Canary, Comparison, Replay)
+Row = TypeVar("Row", Sample, Canary, Replay)
 
 
 def ids_with(session: Session, kind: type[Sample | Canary | Comparison], status: str) -> list[int]:
@@ -100,7 +100,7 @@ def units_with_a_canary(session: Session, unit_ids: Collection[int]) -> set[int]
 def lock_comparison(session: Session, comparison_id: int) -> Comparison:
     """Lock and return a comparison. Its sample is locked first, the order of all callers."""
     lock(session, Sample, session.get_one(Comparison, comparison_id).sample_id)
-    return lock(session, Comparison, comparison_id)
+    return session.scalars(locked(select(Comparison).where(Comparison.id == comparison_id))).one()
 
 
 def lock_comparison_of(session: Session, sample_id: int) -> Comparison | None:

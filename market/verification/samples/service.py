@@ -28,6 +28,11 @@ class LeaseSummary(Protocol):
     replay_id: Any
 
 
+def is_revealed(session: Session, cid: str) -> bool:
+    """Return True if a sampled segment starts from the state in this file."""
+    return repository.is_revealed(session, cid)
+
+
 def signed_replays(session: Session, unit_id: int, leaves: Sequence[str], unit_class: str) -> list[ReplayRecord]:
     """Return the opened results on a unit's segments; cross-class ones only if they passed."""
     found = []

@@ -58,8 +58,9 @@ def close_window(database: Database, settings: Settings, network: NetworkParamet
         window = Window(status=WindowStatus.CLOSED, root=root, leaf_count=len(units))
         session.add(window)
         session.flush()
-        delivered = {unit.id for unit in units if unit.status == UnitStatus.UPLOADED}
-        rates = {unit.id: rate_bps(session, network, unit) if unit.id in delivered else None for unit in units}
+        rates = {
+            unit.id: rate_bps(session, network, unit) if unit.status == UnitStatus.UPLOADED else None for unit in units
+        }
         commitments.assign_window(session, rates, window.id)
         _request_commitment(session, window)
 

@@ -150,6 +150,7 @@ def test_receipt_has_stored_comparison(
     assert is_reconciled() is True
 
 
+@pytest.mark.long
 def test_held_transactions_are_counted(market: Chain, database: Database, api: httpx.Client) -> None:
     assert "zoo_transactions_waiting{" not in api.get("/metrics").text
     with database.transaction() as session:

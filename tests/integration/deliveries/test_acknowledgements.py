@@ -231,6 +231,7 @@ def test_omitted_commitment_is_proven_and_paid_from_bond(
         stage.node_chain.open_claim(unit, promise.include_by, promise.signature)
 
 
+@pytest.mark.long
 def test_unfounded_claim_is_answered_and_costs_its_stake(stage: Stage) -> None:
     unit = stage.delivered()
     [promise] = stage.journal.all()
@@ -266,6 +267,7 @@ def test_unclaimed_acknowledgement_is_deleted_after_its_period(stage: Stage) -> 
     assert stage.journal.all() == []
 
 
+@pytest.mark.long
 def test_window_removed_by_reorg_is_committed_again(stage: Stage) -> None:
     stage.delivered()
     stage.run(1)  # mined, not final

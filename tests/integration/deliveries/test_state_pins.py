@@ -128,6 +128,7 @@ def _fail_all(world: World, nodes: list[str]) -> list[tuple[str, str]]:
     return asked
 
 
+@pytest.mark.long
 def test_older_state_is_released_after_newer_proof(world: World, nodes: list[str], job_id: str) -> None:
     older = _published(world, job_id, nodes)
     _pin_all(world, job_id, nodes)
@@ -181,6 +182,7 @@ def test_state_needed_by_replica_is_not_released(world: World, nodes: list[str],
     assert _release(world, utc_now() + LONG_AFTER) == 4
 
 
+@pytest.mark.long
 def test_last_states_stay_with_checkpoint_of_ended_job(world: World, nodes: list[str], job_id: str) -> None:
     cids = _published(world, job_id, nodes)
     _pin_all(world, job_id, nodes)

@@ -77,6 +77,7 @@ def test_restarted_node_answers_open_dispute(live: DisputeWorld, node: Node, uni
     assert live.state(opened).phase is DisputePhase.STEP
 
 
+@pytest.mark.long
 def test_concurrent_disputes_are_all_answered(live: DisputeWorld, node: Node, unit: Delivered) -> None:
     opened = [live.dispute(FIRST, unit), live.dispute(SECOND, live.delivered(node))]
     opened.append(live.dispute(SECOND, unit))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from kit.chain.deployed_chain import wallet
@@ -42,9 +43,11 @@ def test_running_node_watches_disputes_during_outage(
 ) -> None:
     if is_away:  # since it joined
         join, away = Market.poll, raising(Unreachable("market-unreachable", "no answer"))
-        monkeypatch.setattr(
-            Market, "poll", lambda *given: away() if len(given) > 2 and any(given[2:]) else join(*given)
-        )
+
+        def poll(market: Market, sign: Any, kinds: Any = (), wait_seconds: float = 0.0) -> Any:
+            return away() if kinds or wait_seconds else join(market, sign, kinds, wait_seconds)
+
+        monkeypatch.setattr(Market, "poll", poll)
     opened = live.dispute(FIRST, unit)
     with running(live, node, live.api_url):
         await_answer(live, opened)

@@ -26,6 +26,8 @@ from zoo_compute.node.disputes.referee import Verdicts
 from zoo_compute.node.market.calls import Disputed, Market
 from zoo_compute.node.work.uploads import upload_disputed
 
+pytestmark = pytest.mark.long
+
 FIRST, SECOND = wallet(8), wallet(9)
 NOWHERE = "http://127.0.0.1:1"
 OWNER = "Zoo Labs"
@@ -33,7 +35,6 @@ CID = "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy"
 MOST_BLOCKS = 50
 
 
-@pytest.mark.long
 def test_referee_needs_no_long_or_early_log_ranges(live: RefereeWorld, honest: Node, unit: Delivered) -> None:
     live.referees()
     opened = live.named(FIRST, unit, honest, 2)
@@ -73,7 +74,6 @@ def test_honest_unit_wins_without_served_state(
     assert live.judged(opened, referees) is DisputePhase.CHALLENGER_LOST
 
 
-@pytest.mark.long
 def test_dishonest_provider_withholding_its_state_loses(live: RefereeWorld, cheat: Node) -> None:
     unit, referees = live.delivered(cheat), live.referees()
     opened = live.named(FIRST, unit, cheat, 2)
@@ -88,7 +88,6 @@ def test_dishonest_provider_withholding_its_state_loses(live: RefereeWorld, chea
     assert live.deployed.views.stake_of(cheat.address) == 500 * ZEN
 
 
-@pytest.mark.long
 def test_provider_withholding_start_state_loses(live: RefereeWorld, honest: Node, unit: Delivered) -> None:
     with live.database.transaction() as session:
         session.query(Unit).filter(Unit.provider == honest.address).update({"start_slot_state_cid": CID})
@@ -99,7 +98,6 @@ def test_provider_withholding_start_state_loses(live: RefereeWorld, honest: Node
     assert live.judged(opened, referees) is DisputePhase.PROVIDER_LOST
 
 
-@pytest.mark.long
 def test_settled_unit_is_judged_by_record_during_outage(
     live: RefereeWorld, honest: Node, unit: Delivered, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -125,7 +123,6 @@ def test_settled_unit_is_judged_by_record_during_outage(
     assert live.state(opened).phase is DisputePhase.CHALLENGER_LOST
 
 
-@pytest.mark.long
 def test_missing_states_are_recomputed(
     live: RefereeWorld, honest: Node, unit: Delivered, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -137,7 +134,6 @@ def test_missing_states_are_recomputed(
     assert live.judged(opened, referees) is DisputePhase.CHALLENGER_LOST
 
 
-@pytest.mark.long
 def test_state_may_exceed_account_upload_limit(
     live: RefereeWorld, honest: Node, unit: Delivered, server: tuple[FastAPI, str]
 ) -> None:
@@ -149,7 +145,6 @@ def test_state_may_exceed_account_upload_limit(
         upload_disputed(live.market(SECOND), opened.dispute_id, Path(__file__))
 
 
-@pytest.mark.long
 def test_revealed_states_upload_in_pieces_and_stay(
     live: RefereeWorld, honest: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -203,6 +203,7 @@ def test_missed_response_deadline_is_enforced(
     assert (live.state(opened).phase, live.calls("expire")) == (outcome, ["final"])
 
 
+@pytest.mark.long
 def test_cli_draws_submits_verdicts_and_restores_payout(
     live: RefereeWorld, honest: Node, unit: Delivered, cli: Cli, tmp_path: Path
 ) -> None:
@@ -244,6 +245,7 @@ def test_cli_draws_submits_verdicts_and_restores_payout(
     assert live.withheld_of(unit) == 0
 
 
+@pytest.mark.long
 def test_verdict_is_accepted_by_signature_only(live: RefereeWorld, honest: Node, unit: Delivered) -> None:
     live.referees()
     opened = live.named(FIRST, unit, honest, 2)

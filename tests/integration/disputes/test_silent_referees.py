@@ -17,6 +17,8 @@ from zoo_compute.base.errors import ApiError, ExitCode
 from zoo_compute.chain.disputes import DisputePhase, Opened
 from zoo_compute.node.disputes.referee import Referee
 
+pytestmark = pytest.mark.long
+
 STAKE = 1_000 * ZEN
 FIRST = wallet(8)
 NOWHERE = "http://127.0.0.1:1"
@@ -51,7 +53,6 @@ def all_referees() -> set[str]:
     return {account.address for account in REFEREES}
 
 
-@pytest.mark.long
 def test_unresponsive_committee_is_replaced_and_dispute_upheld(live: RefereeWorld, cheat: Node) -> None:
     referees, opened = disputed(live, cheat)
     silent = set(committee(live, opened))
@@ -71,7 +72,6 @@ def test_unresponsive_committee_is_replaced_and_dispute_upheld(live: RefereeWorl
     assert {live.deployed.views.stake_of(account) for account in silent} == {500 * ZEN}
 
 
-@pytest.mark.long
 def test_delisted_referee_loses_place_when_not_running(live: RefereeWorld, cheat: Node) -> None:
     _, opened = disputed(live, cheat)
     silent = set(committee(live, opened))
@@ -88,7 +88,6 @@ def test_delisted_referee_loses_place_when_not_running(live: RefereeWorld, cheat
     assert {one for one in all_referees() if contract.isReferee(one).call()} == all_referees() - silent
 
 
-@pytest.mark.long
 def test_watcher_submits_incomplete_quorum_to_keep_signer_listed(live: RefereeWorld, cheat: Node) -> None:
     _, opened = disputed(live, cheat)
     signer, *silent = committee(live, opened)
@@ -107,7 +106,6 @@ def test_watcher_submits_incomplete_quorum_to_keep_signer_listed(live: RefereeWo
     assert not set(committee(live, opened)) & set(silent)
 
 
-@pytest.mark.long
 def test_nodes_submit_deciding_signatures_during_outage(
     live: RefereeWorld, cheat: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,7 +132,6 @@ def test_nodes_submit_deciding_signatures_during_outage(
     assert live.deployed.views.stake_of(cheat.address) == STAKE // 2
 
 
-@pytest.mark.long
 def test_all_unresponsive_committees_return_bond_without_penalty(live: RefereeWorld, cheat: Node, cli: Cli) -> None:
     _, opened = disputed(live, cheat)
     for _ in range(TERMS.draws):
@@ -163,7 +160,6 @@ def test_dispute_without_referees_ends_at_once_with_reason(live: RefereeWorld, c
     assert "too_few_referees" in cli("dispute", "status", opened.dispute_id)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("is_sent", [False, True])
 def test_market_killed_before_redraw_resumes(
     live: RefereeWorld, cheat: Node, monkeypatch: pytest.MonkeyPatch, is_sent: bool
@@ -188,7 +184,6 @@ def test_market_killed_before_redraw_resumes(
     assert live.calls("replaceCommittee") == ["final"]  # nothing more once it is decided
 
 
-@pytest.mark.long
 def test_cli_submits_votes_and_redraws_committee(live: RefereeWorld, cheat: Node, cli: Cli) -> None:
     _, opened = disputed(live, cheat)
     signer, *silent = committee(live, opened)
@@ -207,7 +202,6 @@ def test_cli_submits_votes_and_redraws_committee(live: RefereeWorld, cheat: Node
     assert cli.json("dispute", "draw", opened.dispute_id)["draw"] == 1
 
 
-@pytest.mark.long
 def test_signature_for_first_committee_is_invalid_for_second(live: RefereeWorld, cheat: Node) -> None:
     _, opened = disputed(live, cheat)
     signer = committee(live, opened)[0]

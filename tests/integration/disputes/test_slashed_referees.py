@@ -136,6 +136,7 @@ def case(database_url: str, chain: Chain, server: tuple[FastAPI, str], app: Fast
     found.database.dispose()
 
 
+@pytest.mark.long
 def test_equivocating_referee_loses_all_slashable_balance_once(case: CommitteeCase) -> None:
     offender, *others = case.members
     assert case.give(offender, "step_correct") == "taken"
@@ -155,6 +156,7 @@ def test_equivocating_referee_loses_all_slashable_balance_once(case: CommitteeCa
     assert len(case.penalties()) == 1
 
 
+@pytest.mark.long
 def test_outvoted_referee_loses_fifth_to_majority(case: CommitteeCase) -> None:
     assert [case.give(referee, "step_false") for referee in case.members[:3]] == ["taken"] * 3
     dispute_keeper.queue_due_calls(case.database, NETWORK, case.chain.views)

@@ -43,9 +43,7 @@ def be_asked(live: LiveWorld, cheat: Node, honest: Node, kind: str) -> None:
         live.pass_deadline(sample.id)
 
 
-@pytest.mark.parametrize(
-    "kind", [kind if kind == "skip-step" else pytest.param(kind, marks=pytest.mark.long) for kind in KINDS]
-)
+@pytest.mark.parametrize("kind", KINDS)
 def test_dishonest_provider_alone_loses_stake_and_pay(live: LiveWorld, tmp_path: Path, kind: str) -> None:
     with executors(tmp_path, executor_of(kind)) as (cheating,):
         honest = live.provider_node(HONEST_ACCOUNT)
@@ -111,7 +109,6 @@ class _GuessingExecutor(Executor):
         return {"end_leaf": task["start_leaf"], "steps": 0}
 
 
-@pytest.mark.long
 def test_echoing_verifier_is_overruled_and_unpaid(live: LiveWorld, tmp_path: Path) -> None:
     with executors(tmp_path, _GuessingExecutor) as (lazy,):
         provider = live.provider_node(HONEST_ACCOUNT)
@@ -138,7 +135,6 @@ def test_echoing_verifier_is_overruled_and_unpaid(live: LiveWorld, tmp_path: Pat
     assert sum(paid.get(node.address, 0) for node in verifiers[1:]) > 0
 
 
-@pytest.mark.long
 def test_echoing_verifier_is_slashed_on_chain_after_warning(live: LiveWorld, tmp_path: Path) -> None:
     with executors(tmp_path, _GuessingExecutor) as (lazy,):
         provider = live.provider_node(HONEST_ACCOUNT)

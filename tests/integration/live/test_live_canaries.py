@@ -84,7 +84,6 @@ def check_slash(live: LiveWorld, echo: Node, provider: Node, honest: list[Node])
     return slash
 
 
-@pytest.mark.long
 def test_canaries_alone_detect_verifier_echoing_provider(live: LiveWorld, tmp_path: Path) -> None:
     with executors(tmp_path, _EchoExecutor) as (lazy,):
         provider = live.provider_node(HONEST_ACCOUNT)
@@ -112,7 +111,6 @@ def test_canaries_alone_detect_verifier_echoing_provider(live: LiveWorld, tmp_pa
     assert paid == right + agreed
 
 
-@pytest.mark.long
 def test_duplicate_replays_detect_verifier_copying_first_segments(live: LiveWorld, tmp_path: Path) -> None:
     """First segments start from public files, so they have no canary."""
     with executors(tmp_path, _FirstEchoExecutor) as (lazy,):
@@ -137,7 +135,6 @@ def test_duplicate_replays_detect_verifier_copying_first_segments(live: LiveWorl
     assert len(digests) == 3
 
 
-@pytest.mark.long
 def test_honest_verifiers_pass_all_duplicate_replays(live: LiveWorld) -> None:
     provider = live.provider_node(HONEST_ACCOUNT)
     verifiers = [live.verifier_node() for _ in range(4)]
@@ -227,7 +224,6 @@ def test_canary_resembles_sample_and_delays_its_unit(live: LiveWorld) -> None:
     assert live.call(samples.drawn_segments, live.units(job_id)[0].id) == [0, 1, 2, 3]
 
 
-@pytest.mark.long
 def test_provider_is_not_blamed_for_canary_result(live: LiveWorld) -> None:
     provider = live.provider_node(HONEST_ACCOUNT)
     verifiers = [live.verifier(environment=live.executor.environment_class) for _ in range(3)]

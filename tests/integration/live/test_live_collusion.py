@@ -23,8 +23,6 @@ from zoo_compute.chain.settlements import ChainReader
 from zoo_compute.node.execution.executor import Executor
 from zoo_protocol.hashing import keccak, to_hex
 
-pytestmark = pytest.mark.long
-
 CHEATS = [wallet(index) for index in range(10, 18)]
 ACCOMPLICES = [wallet(index) for index in range(40, 48)]
 """They try one after the other until the sample covers the case."""

@@ -33,7 +33,7 @@ def trained(live: LiveWorld, provider: Node) -> tuple[str, Path]:
     return job_id, provider.worker.workspace.unit(job_id, 0, 0)
 
 
-@pytest.mark.parametrize("damage", ["gone", *(pytest.param(one, marks=pytest.mark.long) for one in ("one bit", "cut"))])
+@pytest.mark.parametrize("damage", ["gone", "one bit", "cut"])
 def test_damaged_state_is_recomputed_before_reveal(
     live: LiveWorld, caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:

@@ -20,8 +20,6 @@ from training_gym.runtime.profile import ExecutionProfile
 from zoo_compute.devnet.adversaries.adversary import executor_of
 from zoo_compute.node.execution.executor import Executor
 
-pytestmark = pytest.mark.long
-
 OTHER = CLASSES["scalar-1"]
 
 

@@ -3,7 +3,6 @@
 import json
 from datetime import timedelta
 
-import pytest
 from kit.verification.live_fixtures import CHEAT_ACCOUNT, HONEST_ACCOUNT, LiveWorld
 from kit.verification.verification_fixtures import let_time_pass
 from sqlalchemy import select
@@ -13,8 +12,6 @@ from market.domain.verification.sampling import OFFENCE_IDS
 from market.training.leases.schemas import LeaseKind
 from market.verification.penalties.models import LatePenalty
 from market.verification.samples.models import LateState, Sample
-
-pytestmark = pytest.mark.long
 
 ZEN = 10**18
 

@@ -35,7 +35,6 @@ def _place(unit: Unit) -> tuple[int, int]:
     return unit.round, unit.slot
 
 
-@pytest.mark.long
 def test_overlapped_rounds_are_verified_and_paid_despite_takeover(live: LiveWorld) -> None:
     first, second = (live.provider_node(account) for account in (HONEST_ACCOUNT, CHEAT_ACCOUNT))
     verifiers = [live.verifier_node() for _ in range(2)]

@@ -7,7 +7,6 @@ One segment in eight is false: it leaves a step out. Here all segments are sampl
 from pathlib import Path
 from typing import Any
 
-import pytest
 from kit.disputes.dispute_fixtures import ZEN, DisputeWorld, world_of_disputes  # noqa: F401  (fixtures)
 from kit.payments.settlement_helpers import deposit, settle_and_claim
 from kit.verification.live_fixtures import CHEAT_ACCOUNT, HONEST_ACCOUNT, Node, executors
@@ -16,8 +15,6 @@ from market.training.leases.schemas import LeaseKind
 from tests.kit.nodes.lazy_child import FALSE_SEGMENT
 from zoo_compute.chain.settlements import ChainReader
 from zoo_compute.node.execution.executor import Executor
-
-pytestmark = pytest.mark.long
 
 
 class LazyExecutor(Executor):

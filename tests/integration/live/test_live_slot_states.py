@@ -26,7 +26,6 @@ def _unit(live: LiveWorld, job_id: str, round_: int, node: Node) -> Unit:
     return unit
 
 
-@pytest.mark.long
 def test_units_from_own_and_fresh_replica_states_verify(live: LiveWorld) -> None:
     first, second = (live.provider_node(account) for account in (HONEST_ACCOUNT, CHEAT_ACCOUNT))
     verifiers = [live.verifier_node() for _ in range(2)]
@@ -76,7 +75,6 @@ def test_deleted_sampled_replica_state_counts_as_data_withholding(live: LiveWorl
     assert (slash.offence, slash.provider) == ("refused_data", node.address)
 
 
-@pytest.mark.long
 def test_start_with_restored_late_payload_verifies_by_replay(live: LiveWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deliveries, "MAX_STALENESS", 0)  # one round late is too late
     accounts = (HONEST_ACCOUNT, CHEAT_ACCOUNT, THIRD_ACCOUNT)

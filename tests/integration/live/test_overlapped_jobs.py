@@ -29,8 +29,6 @@ from zoo_compute.content.gateway import GatewayClient
 from zoo_compute.node.execution.executor import Executor
 from zoo_protocol.payments.job_record import JobRecord
 
-pytestmark = pytest.mark.long
-
 ACCUSER = wallet(8)
 
 

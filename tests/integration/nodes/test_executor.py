@@ -106,6 +106,7 @@ def test_every_segment_replays_to_committed_leaf(executor: Executor, task: dict[
     assert refused(executor, tampered).code == "start_state_mismatch"
 
 
+@pytest.mark.long
 def test_two_children_train_bit_exactly(executor: Executor, task: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     first = executor.run(task, 60)
@@ -233,6 +234,7 @@ def test_overdue_task_is_killed_and_next_runs(executor: Executor, task: dict[str
     assert executor.run(task, 60)["steps"] == 8
 
 
+@pytest.mark.long
 def test_oversized_task_is_refused_and_next_runs(executor: Executor, task: dict[str, Any]) -> None:
     greedy = {**task, "spec": specification(batch_size=4096)}
     assert refused(executor, greedy).code == "out_of_memory"

@@ -228,6 +228,7 @@ with GatewayClient(sys.argv[3:], store=workspace.store) as gateway:
 """
 
 
+@pytest.mark.long
 def test_killed_node_fetches_only_missing_blocks(stores, file, tmp_path):
     enough = threading.Event()
     served: list[str] = []

@@ -123,6 +123,7 @@ def test_crash_during_epoch_build_leaves_nothing_and_repeats(
     market.check()
 
 
+@pytest.mark.long
 def test_vetoed_epoch_is_paid_with_next_one(
     market: RewardsWorld, api: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

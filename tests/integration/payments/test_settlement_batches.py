@@ -107,6 +107,7 @@ def test_round_is_paid_after_all_earlier_decisions(market: SettlementWorld) -> N
     market.check(job)
 
 
+@pytest.mark.long
 def test_many_waiting_units_make_batches_within_limits(market: SettlementWorld) -> None:
     ids = [market.job() for _ in range(3)]
     for job in ids:

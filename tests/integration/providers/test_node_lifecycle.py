@@ -101,6 +101,7 @@ def test_demoted_node_sends_heartbeats_during_benchmark(standing: NodeLifecycle,
     assert records.call(lambda session: [run.reason for run in session.query(BenchmarkRun)]) == ["passed", "passed"]
 
 
+@pytest.mark.long
 def test_node_waits_for_check_of_answer(standing: NodeLifecycle) -> None:
     standing._market._connection._retry_seconds = 0.1
     benchmarks._CHECKS.acquire()

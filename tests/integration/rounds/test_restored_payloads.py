@@ -98,6 +98,7 @@ def test_lost_start_with_restored_payload_is_reissued(world: World, five: list[s
     assert (again.provider, again.start_restored_payload_cid) == (five[4], world.attempt(job_id, 0, 4).payload_cid)
 
 
+@pytest.mark.long
 def test_payload_excluded_twice_is_not_restored_again(world: World, five: list[str]) -> None:
     job_id = _running(world, five)
     _round_with_an_outlier(world, job_id, five)

@@ -118,6 +118,7 @@ def test_evidence_replica_states_are_kept(world: World, trained: str) -> None:
     assert pinned(world, public[2:]) == {False}
 
 
+@pytest.mark.long
 def test_files_shared_with_recent_job_are_kept(world: World, nodes: list[str], trained: str) -> None:
     copy = world.running(nodes[2:])
     outer, state = for_training(world, trained)[0], public_states(world, trained)[0]

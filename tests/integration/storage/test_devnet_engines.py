@@ -64,6 +64,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StateDirectory
     return directory
 
 
+@pytest.mark.long
 def test_engines_keep_data_through_kill_and_stop(directory: StateDirectory) -> None:
     first = Engines(directory, State())
     try:

@@ -95,6 +95,7 @@ def test_late_state_counts_only_for_verified_unit(world: VerificationWorld) -> N
     assert (late.booked, lost_by_day(world, world.nodes[0])) == ("unit_rejected", {})
 
 
+@pytest.mark.long
 def test_third_late_day_slashes_once_for_lateness_only(world: VerificationWorld) -> None:
     node = world.nodes[0]
     units = []

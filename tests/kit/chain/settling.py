@@ -1,4 +1,4 @@
-"""The steps of a settlement on chain, for tests that need paid jobs."""
+"""The steps of a settlement on chain."""
 
 from typing import Any
 

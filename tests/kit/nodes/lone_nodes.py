@@ -1,4 +1,4 @@
-"""Nodes whose market and chain do not answer, with fakes of their standing and training."""
+"""Nodes and a network without market and chain, with fakes of standing and training."""
 
 import hashlib
 import threading

@@ -15,6 +15,7 @@ from market.domain.verification.committees import MAX_INCONCLUSIVE_PROBABILITY, 
 from market.domain.verification.sampling import VerifierSanction
 from zoo_protocol.verification.sampling import detection_probability
 
+pytestmark = pytest.mark.long
 _STAKE = MAINNET.tier("bronze").minimum_stake_wei
 
 
@@ -61,11 +62,6 @@ def test_burst_pays_only_without_bound_in_flight(monkeypatch: pytest.MonkeyPatch
 
 
 AT_EACH_PRICE = pytest.mark.parametrize("prices", [USUAL, *HIGHEST_PRICES], ids=lambda prices: prices.name)
-AT_TWO_PRICES = pytest.mark.parametrize(
-    "prices",
-    [USUAL, HIGHEST_PRICES[0], *(pytest.param(prices, marks=pytest.mark.long) for prices in HIGHEST_PRICES[1:])],
-    ids=lambda prices: prices.name,
-)
 
 
 @AT_EACH_PRICE
@@ -75,14 +71,12 @@ def test_every_dishonest_strategy_loses_at_any_price(prices: strategies.Prices) 
 
 
 @pytest.mark.sized
-@pytest.mark.parametrize(
-    "prices", [USUAL, pytest.param(HIGHEST_PRICES[0], marks=pytest.mark.long)], ids=lambda prices: prices.name
-)
+@pytest.mark.parametrize("prices", [USUAL, HIGHEST_PRICES[0]], ids=lambda prices: prices.name)
 def test_every_dishonest_strategy_loses_in_worst_class_mix(prices: strategies.Prices) -> None:
     able, mute, undecided = referee_strategies.worst_mix()
     assert MAX_INCONCLUSIVE_PROBABILITY / 2 < undecided <= MAX_INCONCLUSIVE_PROBABILITY
     assert inconclusive_probability(able - 1, mute + 1, MAINNET.disputes) > MAX_INCONCLUSIVE_PROBABILITY
-    for outcome in strategies.provider_outcomes(examples(300, long=800), 13, prices, undecided):
+    for outcome in strategies.provider_outcomes(800, 13, prices, undecided):
         assert outcome.high < 0, outcome.name
 
 
@@ -94,7 +88,7 @@ def test_inconclusive_disputes_cost_dishonest_provider_only_pay() -> None:
     assert 1 < disputed <= strategies.UNITS
 
 
-@AT_TWO_PRICES
+@AT_EACH_PRICE
 def test_wrong_verifiers_lose_and_honest_ones_gain(prices: strategies.Prices) -> None:
     for outcome in strategies.verifier_outcomes(250, 9, prices):
         assert outcome.high < 0, outcome.name
@@ -113,7 +107,7 @@ def test_every_dishonest_strategy_is_simulated() -> None:
     assert len({cheat.name for cheat in strategies.DISHONEST_STRATEGIES}) == 9
 
 
-@AT_TWO_PRICES
+@AT_EACH_PRICE
 def test_late_and_refusing_nodes_lose(prices: strategies.Prices) -> None:
     for outcome in (*timeouts.late_outcomes(60, 13, prices), *timeouts.refusing_outcomes(20, 14, prices)):
         assert outcome.high < 0, outcome.name
@@ -197,11 +191,12 @@ def test_wilson_bounds_match_manual_values() -> None:
     assert low == pytest.approx(1 - high) == pytest.approx(0.37528, abs=1e-4)
 
 
+@pytest.mark.sized
 @pytest.mark.parametrize("share", [0.25, 1.0])
 @pytest.mark.parametrize("laziness", Laziness)
 def test_lazy_verifiers_are_found_at_formula_rate(laziness: Laziness, share: float) -> None:
     dice = random.Random(3)
-    lives = [live(laziness, share, dice) for _ in range(100)]
+    lives = [live(laziness, share, dice) for _ in range(examples(100, long=250))]
     for replays in (1, 20, 50):
         found = sum(life.found_after is not None and life.found_after <= replays for life in lives)
         low, high = wilson(found, len(lives))

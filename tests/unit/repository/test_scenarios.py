@@ -16,8 +16,8 @@ def _rows_of_calls() -> dict[str, str]:
     return {
         call: row
         for row in rows.splitlines()
-        if row.startswith("| `")
-        for call in re.findall(r"`([\w*]+\.\w+)`", row.split("|")[1])
+        if row.startswith("- `")
+        for call in re.findall(r"`([\w*]+\.\w+)`", row.split(": ")[0])
     }
 
 
@@ -27,7 +27,7 @@ def test_every_test_named_on_page_exists() -> None:
     assert not [f"{file}::{name}" for file, name in NAMED if f"function {name}(" not in sources.get(file, "")]
 
 
-def test_front_running_table_lists_exactly_state_changing_calls() -> None:
+def test_front_running_lists_exactly_state_changing_calls() -> None:
     rows = _rows_of_calls()
     shared = {call.removeprefix("*.") for call in rows if call.startswith("*.")}
     calls = [(contract, function) for contract in CONTRACTS for function in _functions_that_change_state(contract)]

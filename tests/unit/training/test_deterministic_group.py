@@ -61,7 +61,8 @@ def run(kind: Any, specs: list[TrainingSpec], directory: Path, processes: int) -
     return [of_rank for _, of_rank in found]
 
 
-@pytest.mark.parametrize("processes", [3, *(pytest.param(many, marks=pytest.mark.long) for many in (2, 8))])
+@pytest.mark.long
+@pytest.mark.parametrize("processes", [2, 3, 8])
 def test_unit_trace_is_equal_over_any_process_count(tmp_path: Path, processes: int) -> None:
     specs = [spec_of(optimizer, size) for optimizer in ("adamw", "muon") for size in (2, 3)]
     ((alone),) = run(DeterministicGroup, specs, tmp_path, 1)

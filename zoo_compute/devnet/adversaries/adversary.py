@@ -20,7 +20,7 @@ from zoo_compute.base.amounts import parse_zen
 from zoo_compute.devnet.adversaries.child import COPY, FABRICATE
 from zoo_compute.node.agent import MakeExecutor
 from zoo_compute.node.config import NodeConfig
-from zoo_compute.node.execution.executor import Executor
+from zoo_compute.node.execution.executor import TASK_TIMEOUT_SECONDS, Executor, Progress
 from zoo_compute.node.process import run_node
 from zoo_compute.terminal.output import log_to_stderr
 
@@ -37,8 +37,14 @@ class StateLosingExecutor(Executor):
         super().__init__(profile, memory_bytes, workdir)
         self._lose = lose
 
-    def run(self, task: dict[str, Any], *options: Any, **more: Any) -> dict[str, Any]:
-        result = super().run(task, *options, **more)
+    def run(
+        self,
+        task: dict[str, Any],
+        timeout: float = TASK_TIMEOUT_SECONDS,
+        on_progress: Progress | None = None,
+        **more: Any,
+    ) -> dict[str, Any]:
+        result = super().run(task, timeout, on_progress, **more)
         for path in result.get("states", ()):
             self._lose(Path(path))
         return result

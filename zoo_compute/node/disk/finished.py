@@ -8,7 +8,7 @@ chain's clock, counted from the block at which this node first saw the end. An o
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from zoo_compute.chain.disputes import DisputeChain
@@ -19,14 +19,14 @@ _LOOK_SECONDS = 3600.0
 _PERIODS = 2
 
 
-@dataclass
+@dataclass(eq=False)
 class FinishedJobs:
     """Finished jobs with kept files; ``disputed``: is a dispute of its units open."""
 
     workspace: Workspace
     connect: Callable[[], DisputeChain]
     disputed: Callable[[], bool]
-    _next_at: float = 0.0
+    _next_at: float = field(default=0.0, init=False)
 
     @cached_property
     def _chain(self) -> DisputeChain:

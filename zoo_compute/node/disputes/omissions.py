@@ -7,7 +7,7 @@ root must be on chain by the acknowledged deadline.
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
@@ -64,7 +64,7 @@ class Finding:
         }
 
 
-@dataclass
+@dataclass(eq=False)
 class Omissions:
     """Acknowledgements of one node. ``interval``: minimum seconds between two runs of ``watch``."""
 
@@ -73,7 +73,7 @@ class Omissions:
     connection: Connection
     connect: Callable[[], OmissionChain]
     interval: float = 0.0
-    _next_at: float = 0.0
+    _next_at: float = field(default=0.0, init=False)
 
     def watch(self) -> None:
         """Assess acknowledgements, claim omissions, delete final ones; no-op within ``interval``.

@@ -83,7 +83,7 @@ def _read(path: Path) -> SignedVerdict:
         raise ConfigError("verdict-damaged", f"{path} is damaged: {error}", remedy=remedy) from error
 
 
-@dataclass
+@dataclass(eq=False)
 class Referee:
     """Committee duties of one verifier.
 
@@ -100,10 +100,10 @@ class Referee:
     make_context: Callable[[], ReplayContext]
     wallet: Wallet
     owner: str | None = None
-    _next_block: int | None = None
-    _seats: dict[tuple[str, int], Seat] = field(default_factory=dict)
-    _logged: dict[tuple[str, int], str] = field(default_factory=dict)
-    _declined: set[tuple[str, int]] = field(default_factory=set)
+    _next_block: int | None = field(default=None, init=False)
+    _seats: dict[tuple[str, int], Seat] = field(default_factory=dict, init=False)
+    _logged: dict[tuple[str, int], str] = field(default_factory=dict, init=False)
+    _declined: set[tuple[str, int]] = field(default_factory=set, init=False)
 
     @cached_property
     def chain(self) -> RefereeChain:

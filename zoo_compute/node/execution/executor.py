@@ -55,7 +55,7 @@ class ExecutorError(Exception):
 
 @contextlib.contextmanager
 def executor_errors() -> Iterator[None]:
-    """Convert an :class:`ExecutorError` to a :class:`ZooError` of the command."""
+    """Raise an :class:`ExecutorError` as a :class:`ZooError`."""
     try:
         yield
     except ExecutorError as error:
@@ -136,18 +136,17 @@ class Executor:
         with self._lock:
             child = self._ready_child()
             try:
-                answer = self._run(child, task, timeout, on_progress, check)
+                result, error = self._run(child, task, timeout, on_progress, check)
             except BaseException:
                 self._discard()
                 if self._closed:
                     raise self._has_been_closed() from None
                 raise
-            if answer["type"] == "result":
-                result: dict[str, Any] = answer["result"]
+            if error is None:
                 return result
-            if answer["code"] in _RESTART_CODES:
+            if error.code in _RESTART_CODES:
                 self._discard()
-            raise ExecutorError(answer["code"], answer["field"], answer["message"])
+            raise error
 
     def close(self) -> None:
         """Kill the child, also during a task, and refuse further tasks."""
@@ -162,8 +161,8 @@ class Executor:
         timeout: float,
         on_progress: Progress | None,
         check: Callable[[], None] | None,
-    ) -> dict[str, Any]:
-        """Return the child's answer: a result, or the error of a task after which it is alive."""
+    ) -> tuple[dict[str, Any], ExecutorError | None]:
+        """Return the result, or the error of a task after which the child is alive."""
         child.send({"task": task, "processor_seconds": timeout + _PROCESSOR_SLACK_SECONDS})
         deadline = time.monotonic() + timeout
         while True:
@@ -175,8 +174,10 @@ class Executor:
                 if check is not None:
                     check()
                 continue
-            if message["type"] != "progress":
-                return message
+            if message["type"] == "result":
+                return message["result"], None
+            if message["type"] == "error":
+                return {}, ExecutorError(message["code"], message["field"], message["message"])
             if on_progress is not None:
                 on_progress({key: message[key] for key in ("step", "steps", "loss")})
 
