@@ -1,0 +1,105 @@
+"""Units of models of ``transformers`` beside plain loops of that library, and their replays.
+
+``python -m benchmarks.models [--json] [--quick]``. Every run has a fresh process with one thread, and runs take turns.
+
+- ``unit_ratio``: tokens a second of a unit (states, digests and payload included) to a loop with the same Llama,
+  ``torch.optim.AdamW`` and batches; ``lora_ratio``: the same with LoRA of ``peft`` on every matrix.
+- ``peak_memory_ratio``: largest resident memory of the LoRA unit's process to that of the loop's.
+- ``lora_payload_share``: bytes of the LoRA unit's payload to those of the base's weights.
+- ``replay_mismatches`` of ``segments_replayed``: six architectures, whole and LoRA; another process replays.
+- ``logits_max_difference``: trained and exported models, loaded by ``from_pretrained``.
+"""
+
+import multiprocessing
+import os
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from benchmarks.report import Row, progress, row, run
+from benchmarks.training import model_runs
+from training_gym.runtime.profile import CPU
+from training_gym.spec.adapters import read_adapter
+from training_gym.spec.architectures import ARCHITECTURES, ModelConfig, read_model
+from training_gym.spec.config import TrainingConfig, TrainingSpec
+
+_ANY_CID = "bafkreihdwdcefgh4dqkjv67uzcmw7ojee6xedzdetojuzjevtenxquvyku"
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def in_fresh_process(work: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs) -> _T:
+    """Return what ``work`` returns in a process of its own, with the variables of the CPU profile."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(work, *arguments, **named).result()
+
+
+def specification(model: ModelConfig, is_adapter: bool, **training: Any) -> TrainingSpec:
+    """Return the specification of a job that trains ``model``, or an adapter on it, by AdamW."""
+    settings = TrainingConfig(optimizer="adamw", learning_rate=1e-3, **training)
+    base, adapter = (_ANY_CID, read_adapter({}, model)) if is_adapter else (None, None)
+    return TrainingSpec(model, "unused", settings, base=base, adapter=adapter)
+
+
+def speeds(quick: bool, directory: Path) -> list[Row]:
+    """Return the rows of speed and memory, units and loops in turns."""
+    size = {"hidden_size": 64, "num_hidden_layers": 2} if quick else {"hidden_size": 256, "num_hidden_layers": 6}
+    model = read_model(size | {"sequence_length": 32 if quick else 256, "vocab_size": 4096})
+    steps = {"inner_steps": 2, "segment_steps": 1, "batch_size": 2} if quick else {"inner_steps": 20, "batch_size": 8}
+    rows = []
+    for name, is_adapter in (("unit", False), ("lora", True)):
+        spec = specification(model, is_adapter, **steps)
+        base = directory / name
+        in_fresh_process(model_runs.write_base, spec, base)
+        ratios, memory = [], []
+        for turn in range(1 if quick else 3):
+            ours = in_fresh_process(model_runs.train_unit, spec, base)
+            theirs = in_fresh_process(model_runs.train_plainly, spec, base)
+            progress(f"{name} {turn}: {ours}, loop {theirs}")
+            ratios.append(ours.tokens_per_second / theirs.tokens_per_second)
+            memory.append(ours.peak_bytes / theirs.peak_bytes)
+        rows.append(row(f"{name}_ratio", "ratio", ratios, f"{spec.num_parameters():,} parameters trained"))
+        if is_adapter:
+            rows.append(row("peak_memory_ratio", "ratio", memory, "whole processes"))
+    return rows
+
+
+def replays(quick: bool, directory: Path) -> list[Row]:
+    """Return the rows of replays, payload and exported logits, over all architectures."""
+    mismatches, segments, share, differences = 0, 0, [], []
+    for architecture in ARCHITECTURES:
+        sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "sequence_length": 32}
+        model = read_model(sizes | {"architecture": architecture, "vocab_size": 256})
+        for is_adapter in (False, True):
+            steps = 3 if quick else 17
+            spec = specification(model, is_adapter, inner_steps=steps, segment_steps=1, batch_size=2)
+            base, workdir = directory / architecture, directory / f"{architecture}-{is_adapter}"
+            workdir.mkdir()
+            in_fresh_process(model_runs.write_base, spec, base)
+            leaves, payload = in_fresh_process(model_runs.commit, spec, base, workdir, 1)
+            mismatches += in_fresh_process(model_runs.replayed, spec, base, workdir, 1, leaves)
+            segments += spec.segments
+            if is_adapter:
+                share.append(payload / (base / "model.safetensors").stat().st_size)
+            else:
+                differences.append(in_fresh_process(model_runs.logits_difference, spec, directory / "exported"))
+            progress(f"{architecture}, adapter {is_adapter}: {mismatches} of {segments} segments differ")
+    return [
+        row("replay_mismatches", "segments", [mismatches], "six architectures, whole and LoRA"),
+        row("segments_replayed", "segments", [segments]),
+        row("lora_payload_share", "share", share, "of the bytes of the base's weights"),
+        row("logits_max_difference", "logits", differences, "after export and from_pretrained"),
+    ]
+
+
+def measure(quick: bool) -> list[Row]:
+    """Return all rows."""
+    os.environ.update(CPU.variables)  # started processes inherit them before they load torch
+    with tempfile.TemporaryDirectory() as directory:
+        return speeds(quick, Path(directory)) + replays(quick, Path(directory))
+
+
+if __name__ == "__main__":
+    run("models", measure)

@@ -1,0 +1,140 @@
+"""Runs of ``benchmarks.models``, each in a fresh process: units, replays, and plain loops of the library."""
+
+import resource
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from benchmarks.training.corpus import standard_library
+from training_gym.aggregate.aggregation import aggregate
+from training_gym.data.dataset import Split, one_shard, training_batch
+from training_gym.model.folder import write_folder
+from training_gym.model.layout import initial_parameters
+from training_gym.model.network import Network
+from training_gym.runtime.determinism import configure
+from training_gym.runtime.profile import CPU
+from training_gym.spec.config import TrainingSpec
+from training_gym.units.replica_state import fresh_slot_state
+from training_gym.units.trace import Unit, state_path
+from training_gym.units.unit import replay_segment, run_unit
+
+_ZERO = "0x" + "00" * 32
+_TEXT_BYTES = 1 << 20
+_WEIGHTS = "model.safetensors"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Tokens a second of a run, and the process's largest resident memory in bytes."""
+
+    tokens_per_second: float
+    peak_bytes: int
+
+
+def write_base(spec: TrainingSpec, folder: Path) -> None:
+    """Write a base model of fresh parameters of ``spec.model``."""
+    whole = replace(spec, base=None, adapter=None)
+    write_folder(spec.model, initial_parameters(whole), folder)
+
+
+def unit_of(spec: TrainingSpec, base: Path, round_: int = 0) -> Unit:
+    """Return a unit on the standard library's sources, from fresh parameters; ``base`` is an adapter's base model."""
+    files = None if spec.adapter is None else {_WEIGHTS: base / _WEIGHTS}
+    start = initial_parameters(spec)
+    return Unit(spec, _ZERO, round_, 0, start, _text(spec), fresh_slot_state(spec), _ZERO, base=files)
+
+
+def _text(spec: TrainingSpec) -> Split:
+    return one_shard(spec, standard_library(_TEXT_BYTES)[0])
+
+
+def train_unit(spec: TrainingSpec, base: Path) -> Measured:
+    """Run a whole unit, with its states, digests and payload."""
+    configure(CPU)
+    unit = unit_of(spec, base)
+    with tempfile.TemporaryDirectory() as directory:
+        started = time.perf_counter()
+        run_unit(unit, Path(directory))
+        return _measured(spec, time.perf_counter() - started)
+
+
+def train_plainly(spec: TrainingSpec, base: Path) -> Measured:
+    """Run the same steps by a plain loop of the library, as its users write it."""
+    torch.set_num_threads(1)
+    model = _library_model(spec, base)
+    trained = [one for one in model.parameters() if one.requires_grad]
+    optimiser = torch.optim.AdamW(trained, spec.training.learning_rate, (0.9, 0.95), weight_decay=0.01)
+    train = _text(spec)
+    started = time.perf_counter()
+    for step in range(spec.training.inner_steps):
+        batch = torch.from_numpy(training_batch(spec, train, 0, 0, step).astype(np.int64))
+        logits = model(input_ids=batch[:, :-1], use_cache=False).logits
+        loss = F.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
+        optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(trained, 1.0)
+        optimiser.step()
+    return _measured(spec, time.perf_counter() - started)
+
+
+def _library_model(spec: TrainingSpec, base: Path) -> Any:
+    import peft
+    import transformers
+
+    model = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32).train()
+    if spec.adapter is None:
+        return model
+    settings = peft.LoraConfig(
+        r=spec.adapter.r,
+        lora_alpha=spec.adapter.lora_alpha,
+        target_modules=list(spec.adapter.target_modules),
+        task_type="CAUSAL_LM",
+    )
+    return peft.get_peft_model(model, settings)
+
+
+def _measured(spec: TrainingSpec, seconds: float) -> Measured:
+    training = spec.training
+    tokens = training.inner_steps * training.batch_size * spec.model.sequence_length
+    return Measured(tokens / seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+
+
+def commit(spec: TrainingSpec, base: Path, workdir: Path, round_: int) -> tuple[list[bytes], int]:
+    """Run a unit that leaves its states in ``workdir``; return its leaves and the size of its payload."""
+    configure(CPU)
+    result = run_unit(unit_of(spec, base, round_), workdir)
+    return result.leaves, len(result.payload)
+
+
+def replayed(spec: TrainingSpec, base: Path, workdir: Path, round_: int, leaves: list[bytes]) -> int:
+    """Return how many segments end in another leaf when replayed from their committed states."""
+    configure(CPU)
+    unit = unit_of(spec, base, round_)
+    return sum(
+        replay_segment(unit, segment, leaves[segment], state_path(workdir, segment).read_bytes()) != leaves[segment + 1]
+        for segment in range(spec.segments)
+    )
+
+
+def logits_difference(spec: TrainingSpec, folder: Path) -> float:
+    """Train one round, export its model to ``folder``, and return the largest difference of the loaded logits."""
+    import transformers
+
+    configure(CPU)
+    unit = unit_of(spec, folder)
+    with tempfile.TemporaryDirectory() as directory:
+        result = run_unit(unit, Path(directory))
+    trained = aggregate(spec, unit.checkpoint, {0: result.payload}).parameters
+    write_folder(spec.model, trained, folder)
+    tokens = torch.from_numpy(training_batch(spec, unit.train, 0, 0, 0).astype(np.int64))
+    network = Network(spec, trained, "cpu").eval()
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    with torch.no_grad():
+        ours, theirs = network.logits(network.hidden(tokens)), loaded(tokens).logits
+    return float((ours - theirs).abs().max())
