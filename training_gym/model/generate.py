@@ -35,7 +35,7 @@ def generate(
     network = Network(spec, parameters, "cpu", base).eval()
     generator = torch.Generator().manual_seed(seed)
     tokens = list(prompt)
-    with torch.no_grad():
+    with torch.no_grad(), network.precision():
         for _ in range(length):
             hidden = network.hidden(torch.tensor([tokens[-spec.model.sequence_length :]]))
             chances = torch.softmax(network.logits(hidden[0, -1]) / temperature, -1)

@@ -5,6 +5,7 @@ Shape legend: B batch, T positions, D hidden_size, V vocab_size.
 
 import importlib
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
@@ -20,11 +21,10 @@ from training_gym.model.library import library_config
 from training_gym.spec.adapters import PREFIX
 from training_gym.spec.architectures import ARCHITECTURES, ModelConfig
 from training_gym.spec.config import TrainingSpec
+from training_gym.spec.costs import MAX_LOGITS
 
 Base = Mapping[str, Tensor]
 """Tensors of a base model by name."""
-MAX_LOGITS = 1 << 24
-"""Logits in memory at once (64 MB in float32): a large vocabulary's loss is computed in parts."""
 _CONFIGS = {"gpt2": "GPT2Config", "gemma2": "Gemma2Config", "llama": "LlamaConfig", "mistral": "MistralConfig"}
 
 
@@ -50,11 +50,19 @@ class Network(nn.Module):
             _load(self.model, base)
             _inject(self.model, spec, given)
         self.model.to(device)
+        if spec.training.activation_checkpointing:
+            self.model.activation_checkpointing_enable()
         self._softcap = spec.model.final_logit_softcapping
+        self._precision, self._device = spec.training.precision, torch.device(device).type
 
     def trained(self) -> dict[str, nn.Parameter]:
         """Return the trained parameters by the names of ``layout.parameter_shapes``."""
         return {_our_name(name): one for name, one in self.model.named_parameters() if one.requires_grad}
+
+    def precision(self) -> AbstractContextManager[object]:
+        """Return the context of matrix products in the specification's precision."""
+        # An attack sets a context of its own, which an explicit float32 would undo.
+        return torch.autocast(self._device, torch.bfloat16) if self._precision == "bfloat16" else nullcontext()
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return float32 logits [..., V] of hidden states [..., D]."""
@@ -67,6 +75,10 @@ class Network(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return the mean cross-entropy, in nats, of each token of [B, T + 1] given those before it."""
+        with self.precision():
+            return self._loss(tokens)
+
+    def _loss(self, tokens: Tensor) -> Tensor:
         hidden, targets = self.hidden(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten()
         rows = max(1, MAX_LOGITS // self.model.lm_head.out_features)
         if len(targets) <= rows:
@@ -79,18 +91,22 @@ class Network(nn.Module):
         return F.cross_entropy(self.logits(hidden), targets, reduction="sum")
 
 
-def base_of(model: ModelConfig, files: Mapping[str, Path]) -> Base:
+def base_of(model: ModelConfig, files: Mapping[str, Path], precision: str = "float32") -> Base:
     """Return a base model's tensors from its files by name; the last one stays in memory.
+
+    With ``bfloat16`` the matrices have that type, to which autocast would round them in every step.
 
     Raises:
         StateError: see :func:`training_gym.model.folder.load_files`.
     """
-    return _kept_base(model, tuple(sorted(files.items())))
+    return _kept_base(model, tuple(sorted(files.items())), precision)
 
 
 @lru_cache(maxsize=1)
-def _kept_base(model: ModelConfig, files: tuple[tuple[str, Path], ...]) -> Base:
-    return {name: torch.from_numpy(values) for name, values in load_files(model, dict(files))}
+def _kept_base(model: ModelConfig, files: tuple[tuple[str, Path], ...], precision: str) -> Base:
+    narrow = {one.name for one in model.tensors() if one.role in ("matrix", "head") and precision == "bfloat16"}
+    loaded = ((name, torch.from_numpy(values)) for name, values in load_files(model, dict(files)))
+    return {name: tensor.to(torch.bfloat16) if name in narrow else tensor for name, tensor in loaded}
 
 
 def empty_model(model: ModelConfig) -> Any:
@@ -130,7 +146,7 @@ def _inject(model: nn.Module, spec: TrainingSpec, given: Mapping[str, Tensor]) -
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(".lora_" in name)
             if parameter.requires_grad:
-                parameter.copy_(given[_our_name(name)])
+                parameter.data = given[_our_name(name)]  # float32 next to a base of any type
 
 
 def _our_name(name: str) -> str:

@@ -44,6 +44,8 @@ class TrainingConfig:
         segment_steps: steps between two committed states; divides ``inner_steps``. A verifier replays one segment.
         batch_size: sequences per inner step.
         micro_batch_size: sequences in memory at once; 0 takes the whole batch.
+        precision: type of matrix products; ``bfloat16`` is autocast. Parameters, states and payloads stay float32.
+        activation_checkpointing: keep only each layer's input for the backward pass, which computes the rest again.
         optimizer: optimiser of the inner steps. ``muon`` trains hidden matrices with Muon and the rest with AdamW.
         learning_rate: peak rate of AdamW; its default with ``adamw`` falls with the width (``settings_by_size``).
         muon_learning_rate: peak rate of Muon; used by ``muon`` only.
@@ -72,6 +74,8 @@ class TrainingConfig:
     segment_steps: int = number_field(2, 1, 10_000)
     batch_size: int = number_field(16, 1, 4096)
     micro_batch_size: int = number_field(0, 0, 4096)
+    precision: str = choice_field("float32", "float32", "bfloat16")
+    activation_checkpointing: bool = choice_field(False, False, True)
     optimizer: str = choice_field("muon", "adamw", "muon")
     learning_rate: float = number_field(ADAMW_RATE, 1e-7, 1.0)
     muon_learning_rate: float = number_field(0.04, 1e-7, 1.0)
@@ -233,27 +237,6 @@ class TrainingSpec:
     def num_parameters(self) -> int:
         """Return the number of trained parameters."""
         return sum(math.prod(tensor.shape) for tensor in self.trained_tensors())
-
-    def flops_per_unit(self) -> int:
-        """Return the floating-point operations of one unit's matrix products.
-
-        Two per weight and token forward, and four backward, of which a frozen weight needs two. Attention counts full
-        (unmasked) score matrices. Muon adds five iterations of three products per step and hidden matrix.
-        """
-        training, forward = self.training, self.model.flops_per_token()
-        adapter = 0 if self.adapter is None else 2 * self.num_parameters()
-        backward = 2 * (forward + adapter) - (2 * self._frozen_weights() if self.adapter else 0)
-        tokens = training.inner_steps * training.batch_size * self.model.sequence_length
-        muon = 0
-        if training.optimizer == "muon":
-            sides = [sorted(one.shape) for one in self.trained_tensors() if one.role == "matrix"]
-            muon = training.inner_steps * 5 * 2 * sum((2 * long + short) * short**2 for short, long in sides)
-        return (forward + adapter + backward) * tokens + muon
-
-    def _frozen_weights(self) -> int:
-        """Return the weights of a frozen base's matrix products."""
-        width = self.model.vocab_size * self.model.hidden_size if self.model.tie_word_embeddings else 0
-        return width + sum(math.prod(one.shape) for one in self.model.tensors() if one.role in ("matrix", "head"))
 
 
 @functools.lru_cache(maxsize=64)

@@ -225,9 +225,8 @@ def train_steps(
 
 def network_of(unit: Unit, parameters: Arrays) -> Network:
     """Return the unit's network with these parameters, on its device."""
-    return Network(
-        unit.spec, parameters, unit.device, None if unit.base is None else base_of(unit.spec.model, unit.base)
-    )
+    base = None if unit.base is None else base_of(unit.spec.model, unit.base, unit.spec.training.precision)
+    return Network(unit.spec, parameters, unit.device, base)
 
 
 def _backward(loss_of: Callable[[Tensor], Tensor], batch: Tensor, training: TrainingConfig) -> float:
