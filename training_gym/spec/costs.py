@@ -23,7 +23,7 @@ def flops_per_unit(spec: TrainingSpec) -> int:
 
     Two per weight and token forward, and four backward, of which a frozen weight needs two. Attention counts full
     (unmasked) score matrices. Muon adds five iterations of three products per step and hidden matrix. Checkpointing
-    repeats the layers' forward pass.
+    repeats the layers' forward pass, DPO adds that of its reference. Rows count at full length.
     """
     training, model = spec.training, spec.model
     forward = model.flops_per_token()
@@ -32,12 +32,17 @@ def flops_per_unit(spec: TrainingSpec) -> int:
     step = 3 * (forward + adapter) - frozen
     if training.activation_checkpointing:
         step += forward + adapter - 2 * model.hidden_size * (model.vocab_size + _unrepeated(spec))
-    tokens = training.inner_steps * training.batch_size * model.sequence_length
+    step += forward if training.objective == "dpo" else 0  # the reference
+    tokens = training.inner_steps * training.batch_size * _rows(spec) * model.sequence_length
     muon = 0
     if training.optimizer == "muon":
         sides = [sorted(one.shape) for one in spec.trained_tensors() if one.role == "matrix"]
         muon = training.inner_steps * 5 * 2 * sum((2 * long + short) * short**2 for short, long in sides)
     return step * tokens + muon
+
+
+def _rows(spec: TrainingSpec) -> int:
+    return 2 if spec.training.objective == "dpo" else 1
 
 
 def _unrepeated(spec: TrainingSpec) -> int:
@@ -73,7 +78,7 @@ def _state_bytes(spec: TrainingSpec) -> int:
 
 
 def _base_bytes(spec: TrainingSpec) -> int:
-    if spec.adapter is None:
+    if not spec.reads_base:
         return 0
     narrow = sum(math.prod(one.shape) for one in spec.model.tensors() if one.role in ("matrix", "head"))
     return _product_bytes(spec) * narrow + _FLOAT * (spec.model.num_parameters() - narrow)
@@ -87,7 +92,8 @@ def _product_bytes(spec: TrainingSpec) -> int:
 def _activation_bytes(spec: TrainingSpec) -> int:
     """Return the bytes kept of one micro-batch for its backward pass, and the most in passing."""
     model, training = spec.model, spec.training
-    tokens = min(training.micro_batch_size or training.batch_size, training.batch_size) * model.sequence_length
+    samples = min(training.micro_batch_size or training.batch_size, training.batch_size)
+    tokens = samples * _rows(spec) * model.sequence_length
     layer, inputs = tokens * token_bytes(spec), tokens * model.hidden_size * _FLOAT
     passing = 3 * tokens * max(model.intermediate_size, model.hidden_size) * _FLOAT
     logits = _LOGIT_COPIES * min(tokens * model.vocab_size, max(MAX_LOGITS, model.vocab_size)) * _FLOAT

@@ -3,11 +3,12 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-from kit.training import spec_of, unit_of
+from kit.training import rows_of, spec_of, unit_of
 
-from training_gym.data.dataset import validation_sequences
+from training_gym.data.dataset import validation_samples
 from training_gym.evaluate.loss import mean_loss
 from training_gym.model.folder import write_folder
 from training_gym.model.layout import initial_parameters
@@ -45,7 +46,7 @@ def test_unit_of_architecture_learns_and_replays(architecture: str, adapted: boo
         state = None if segment == 0 else state_path(tmp_path, segment).read_bytes()
         assert replay_segment(unit, segment, result.leaves[segment], state) == result.leaves[segment + 1]
     assert losses[-1] < losses[0]
-    held, base = validation_sequences(unit.train, 16), unit.base and base_of(unit.spec.model, unit.base)
+    held, base = validation_samples(unit.train, 16), unit.base and base_of(unit.spec.model, unit.base)
     state = parameters_of(load_boundary_state(unit.spec, state_path(tmp_path, 2).read_bytes()))
     assert mean_loss(unit.spec, state, held, base=base) < mean_loss(unit.spec, unit.checkpoint, held, base=base)
 
@@ -88,8 +89,8 @@ def test_bfloat16_unit_learns_and_replays(architecture: str, adapted: bool, tmp_
 def test_bfloat16_base_equals_rounding_in_each_step(architecture: str, tmp_path: Path) -> None:
     unit = unit_for(architecture, True, tmp_path)
     spec = replace(unit.spec, training=replace(unit.spec.training, precision="bfloat16"))
-    tokens, losses = torch.arange(34).reshape(2, 17), []
+    rows, losses = rows_of(np.arange(34).reshape(2, 17)), []
     for precision in ("float32", "bfloat16"):
         base = base_of(spec.model, unit.base or {}, precision)
-        losses.append(Network(spec, unit.checkpoint, "cpu", base)(tokens))
+        losses.append(Network(spec, unit.checkpoint, "cpu", base)(rows, rows.count))
     assert torch.equal(*losses)
