@@ -23,9 +23,10 @@ from torchft import Manager, ProcessGroupGloo
 from torchft.coordination import LighthouseServer
 from torchft.local_sgd import DiLoCo
 
-from training_gym.data.dataset import Split, training_batch
+from training_gym.data.dataset import Split, training_samples
+from training_gym.data.samples import collate
 from training_gym.model.layout import initial_parameters
-from training_gym.model.network import Network
+from training_gym.model.network import Network, rows_on
 from training_gym.model.tensors import save_arrays
 from training_gym.optimise.inner import BETA1, BETA2, EPSILON
 from training_gym.spec.config import TrainingSpec
@@ -84,11 +85,11 @@ class Replica:
         with DiLoCo(self.manager, [self.model], self.inner, self.outer, sync_every=training.inner_steps):
             for step in range(steps):
                 round_, inner = divmod(step, training.inner_steps)
-                batch = training_batch(self.spec, tokens, round_, self.slot, inner)
+                batch = rows_on("cpu", collate(training_samples(self.spec, tokens, round_, self.slot, inner)))
                 for group in self.inner.param_groups:
                     group["lr"] = training.learning_rate * rate_share(warmed, round_, inner, step)
                 self.inner.zero_grad()
-                self.model(torch.from_numpy(batch).to(torch.int64)).backward()
+                self.model(batch, batch.count).backward()
                 torch.nn.utils.clip_grad_norm_(self.model.parameters(), training.gradient_clip)
                 self.inner.step()
         self.manager.shutdown(wait=False)

@@ -40,7 +40,7 @@ from market.platform.storage.client import Storage
 from market.platform.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge
 from market.providers import service as providers
 from market.training.leases.service import cancel_now
-from training_gym.data.dataset import DatasetManifest
+from training_gym.data.dataset import DatasetManifest, check_samples
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import ManifestError
 from training_gym.spec.manifests import MAX_MANIFEST_BYTES
@@ -136,9 +136,10 @@ def _check_dataset(storage: Storage, spec: TrainingSpec) -> None:
     field = "data_config.dataset"
     try:
         manifest = DatasetManifest.from_bytes(storage.get(spec.dataset, max_bytes=MAX_MANIFEST_BYTES))
+        check_samples(spec, manifest.samples)
         for shard in (*manifest.train, *manifest.validation):
             if (size := storage.stat(shard.cid)) != manifest.size_of(shard):
-                detail = f"has {shard.tokens} tokens of {manifest.dtype}; the file has {size} bytes"
+                detail = f"has {shard.tokens} tokens, {manifest.size_of(shard)} bytes; the file has {size} bytes"
                 raise ManifestError("wrong_size", shard.cid, detail)
         if spec.start_model is not None:
             field = "data_config.start_model"
@@ -149,7 +150,7 @@ def _check_dataset(storage: Storage, spec: TrainingSpec) -> None:
         raise InvalidDataset(f"The dataset {spec.dataset} is not usable: {error}", field=field) from error
     window = spec.model.sequence_length + 1
     for name, shards in (("train", manifest.train), ("validation", manifest.validation)):
-        if (most := max(shard.tokens for shard in shards)) < window:
+        if manifest.samples == "text" and (most := max(shard.tokens for shard in shards)) < window:
             raise InvalidDataset(
                 f"The longest shard of the {name} split has {most} tokens; expected at least {window}, one training "
                 "sequence.",

@@ -16,6 +16,7 @@ from market.orders.schemas import JobSpec, SubmitJob
 from market.orders.signatures import require_signature
 from market.platform.http.errors import UnknownTier
 from training_gym.spec.config import TrainingSpec
+from training_gym.spec.costs import flops_per_unit
 from training_gym.spec.errors import SpecError
 from zoo_protocol.content.unixfs import cid_of_file
 from zoo_protocol.messages import Domain, JobOrder, struct_hash, typed_data
@@ -110,7 +111,7 @@ def parse_terms(
     ):
         if not 0 < amount <= limit:
             raise InvalidOrder(f"{name} is {amount} wei.", field=name, remedy=f"Give an amount from 1 to {limit} wei.")
-    weight = -(-spec.flops_per_unit() * 10**6 // tier.reference_flops_per_gpu)
+    weight = -(-flops_per_unit(spec) * 10**6 // tier.reference_flops_per_gpu)
     sampling_bps = _min_sampling_bps(request, network)
     _require_end_before_refund(spec, weight / (tier.gpus * 10**6), network)
     _require_one_unit(request, tier, weight)

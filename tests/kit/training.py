@@ -1,10 +1,17 @@
 """Small specifications, and a unit of them on a text that a model can learn."""
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from training_gym.data.dataset import one_shard
+from training_gym.data.samples import Batch
+from training_gym.data.shards import DTYPES, Layout
 from training_gym.model.layout import initial_parameters
+from training_gym.model.network import Rows, rows_on
 from training_gym.spec.architectures import ModelConfig, read_model
 from training_gym.spec.config import TrainingConfig, TrainingSpec
 from training_gym.units.replica_state import fresh_slot_state
@@ -22,7 +29,7 @@ def spec_of(model: ModelConfig = TINY, **training: Any) -> TrainingSpec:
 def one_file(path: Path, content: bytes) -> dict[str, Any]:
     """Describe a split of one file of bytes, as a task of the training child does."""
     path.write_bytes(content)
-    return {"dtype": "uint8", "tokens": [len(content)], "files": {"0": str(path)}}
+    return {"layout": asdict(Layout()), "sizes": [(len(content), 0)], "files": {"0": str(path)}}
 
 
 def unit_of(spec: TrainingSpec, **changes: Any) -> Unit:
@@ -32,8 +39,23 @@ def unit_of(spec: TrainingSpec, **changes: Any) -> Unit:
         "round": 1,
         "slot": 2,
         "checkpoint": initial_parameters(spec),
-        "train": one_shard(spec, TEXT),
         "slot_state": fresh_slot_state(spec),
         "environment": "0x" + "22" * 32,
     }
+    if "train" not in changes:
+        given["train"] = one_shard(spec, TEXT)
     return Unit(spec=spec, **given | changes)
+
+
+def rows_of(tokens: Any) -> Rows:
+    """Return rows [R, T + 1] of which each next token is a target."""
+    whole = np.asarray(tokens, np.int64)
+    return rows_on("cpu", Batch(whole[:, :-1], whole[:, 1:], None, whole[:, 1:].size))
+
+
+def shard_of_rows(rows: Sequence[tuple[Sequence[int], Sequence[int]]], dtype: str = "uint8") -> bytes:
+    """Return the shard file of rows of tokens, each with its loss mask."""
+    offsets = np.cumsum([0, *(len(tokens) for tokens, _ in rows)]).astype("<u4")
+    tokens = np.concatenate([tokens for tokens, _ in rows]).astype(DTYPES[dtype])
+    mask = np.packbits(np.concatenate([mask for _, mask in rows]).astype(np.uint8), bitorder="little")
+    return offsets.tobytes() + tokens.tobytes() + mask.tobytes()

@@ -2,13 +2,14 @@
 
 A manifest is the canonical JSON of::
 
-    {"kind": "zoo-dataset/2", "tokenizer": {"cid": ..., "size": bytes, "sha256": "0x..."} or null,
+    {"kind": "zoo-dataset/2", "samples": "text" | "chat" | "preferences", "separator": token or null,
+     "tokenizer": {"cid": ..., "size": bytes, "sha256": "0x..."} or null,
      "vocab_size": above every token, "dtype": "uint8" | "uint16" | "uint32", "source": text, "licence": text,
-     "train": [{"cid": ..., "tokens": number, "sha256": "0x..."}, ...], "validation": [...]}
+     "train": [{"cid": ..., "tokens": number, "samples": number, "sha256": "0x..."}, ...], "validation": [...]}
 
-Each shard is one raw file of little-endian tokens. Without a tokenizer the tokens are bytes. A sequence has
-``sequence_length`` + 1 tokens and shares its last one with the next; none crosses the end of a shard. Their order
-(:mod:`training_gym.data.order`) is pure, so nodes choose nothing and replays need no state.
+:mod:`training_gym.data.shards` has the files. Without a tokenizer the tokens are bytes. A sequence of text has
+``sequence_length`` + 1 tokens and shares its last one with the next; none crosses the end of a shard. The order of
+samples (:mod:`training_gym.data.order`) is pure, so nodes choose nothing and replays need no state.
 """
 
 import copy
@@ -17,9 +18,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from training_gym.data.order import SampleOrder, position_of
+from training_gym.data.samples import Sample, masked_row, text_row
+from training_gym.data.shards import DTYPES, MIN_ROW, ROWS_PER_SAMPLE, Bytes, Layout, ShardSize, Tokens, open_shard
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import ManifestError, StateError
 from training_gym.spec.manifests import (
@@ -35,7 +37,8 @@ from training_gym.spec.manifests import (
 from zoo_protocol.hashing import canonical_json, sha256, to_hex
 
 KIND = "zoo-dataset/2"
-DTYPES: dict[str, np.dtype[Any]] = {"uint8": np.dtype("<u1"), "uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
+SAMPLES = {"causal_lm": "text", "sft": "chat", "dpo": "preferences"}
+"""Kind of samples by the objective that reads them."""
 MAX_SHARDS = 4096
 MAX_SHARD_TOKENS = 1 << 30
 MAX_TRAIN_TOKENS = MAX_SHARDS * MAX_SHARD_TOKENS
@@ -43,16 +46,21 @@ MAX_VALIDATION_TOKENS = 1 << 28
 """Limit because the market loads the whole split for each checkpoint's loss over 256 sequences."""
 MAX_TOKENIZER_BYTES = 1 << 26
 MAX_TEXT = 500
-Tokens = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One file of a split: its CID, its number of tokens and its SHA2-256 as 0x hex."""
+    """One file of a split: its CID, numbers of tokens and samples, and its SHA2-256 as 0x hex."""
 
     cid: str
     tokens: int
     sha256: str
+    samples: int = 0
+
+    @property
+    def size(self) -> ShardSize:
+        """Return both numbers."""
+        return ShardSize(self.tokens, self.samples)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +74,8 @@ class DatasetManifest:
     tokenizer: StoredFile | None = None
     source: str = ""
     licence: str = ""
+    samples: str = "text"
+    separator: int | None = None
 
     def to_bytes(self) -> bytes:
         """Return the canonical manifest file."""
@@ -75,49 +85,79 @@ class DatasetManifest:
     def from_bytes(cls, data: bytes) -> "DatasetManifest":
         """Parse an untrusted manifest file. Raises ManifestError, which names the wrong field."""
         document = read_fields(read_json(data, "dataset manifest"), "manifest", ["kind", *cls.__slots__])
-        if document["kind"] != KIND or document["dtype"] not in DTYPES:
+        if document["kind"] != KIND or document["dtype"] not in list(DTYPES):
             raise ManifestError("unsupported_value", "manifest.kind", f"must be {KIND!r} of {', '.join(DTYPES)}")
-        tokenizer = document["tokenizer"]
+        samples, tokenizer = document["samples"], document["tokenizer"]
+        if samples not in list(ROWS_PER_SAMPLE):  # an untrusted value may have no hash
+            listed = ", ".join(ROWS_PER_SAMPLE)
+            raise ManifestError("unsupported_value", "samples", f"is {samples!r:.80}; choose one of {listed}")
+        most = 1 << 8 * DTYPES[document["dtype"]].itemsize
+        vocab_size = read_integer(document["vocab_size"], "vocab_size", 1, most)
         return cls(
-            train=_read_split(document["train"], "train", MAX_TRAIN_TOKENS),
-            validation=_read_split(document["validation"], "validation", MAX_VALIDATION_TOKENS),
-            vocab_size=read_integer(document["vocab_size"], "vocab_size", 1, 1 << (8 * _width(document["dtype"]))),
+            train=_read_split(document["train"], "train", MAX_TRAIN_TOKENS, samples),
+            validation=_read_split(document["validation"], "validation", MAX_VALIDATION_TOKENS, samples),
+            vocab_size=vocab_size,
             dtype=document["dtype"],
             tokenizer=None if tokenizer is None else read_file(tokenizer, "tokenizer", MAX_TOKENIZER_BYTES),
             source=read_pattern(document["source"], "source", f"[^\\0]{{0,{MAX_TEXT}}}", "a short text"),
             licence=read_pattern(document["licence"], "licence", f"[^\\0]{{0,{MAX_TEXT}}}", "a short text"),
+            samples=samples,
+            separator=_read_separator(document["separator"], samples, vocab_size),
         )
+
+    @property
+    def layout(self) -> Layout:
+        """Return the properties that all shards share."""
+        return Layout(self.samples, self.dtype, self.separator)
 
     def size_of(self, shard: Shard) -> int:
         """Return the size in bytes of a shard's file."""
-        return shard.tokens * _width(self.dtype)
-
-
-def _width(dtype: str) -> int:
-    return DTYPES[dtype].itemsize
+        return self.layout.file_size(shard.size)
 
 
 def describe_shard(cid: str, content: bytes, dtype: str = "uint8") -> Shard:
-    """Return the manifest entry of a shard whose file ``content`` has the CID ``cid``."""
-    return Shard(cid, len(content) // _width(dtype), to_hex(sha256(content)))
+    """Return the manifest entry of a shard of text whose file ``content`` has the CID ``cid``."""
+    return Shard(cid, len(content) // DTYPES[dtype].itemsize, to_hex(sha256(content)))
 
 
-def _read_split(document: object, name: str, most: int) -> tuple[Shard, ...]:
+def _read_separator(value: object, samples: str, vocab_size: int) -> int | None:
+    if value is None:
+        return None
+    if samples != "text":
+        raise ManifestError(
+            "unsupported_value", "separator", f"must be null; the rows of {samples} end by their offsets"
+        )
+    return read_integer(value, "separator", 0, vocab_size - 1)
+
+
+def _read_split(document: object, name: str, most: int, samples: str) -> tuple[Shard, ...]:
     if not isinstance(document, list) or not 1 <= len(document) <= MAX_SHARDS:
         raise ManifestError("wrong_type", name, f"must be a list of 1 to {MAX_SHARDS} shards")
-    found = tuple(_read_shard(shard, f"{name}.{number}") for number, shard in enumerate(document))
+    found = tuple(_read_shard(shard, f"{name}.{number}", samples) for number, shard in enumerate(document))
     if (total := sum(shard.tokens for shard in found)) > most:
         raise ManifestError("out_of_range", name, f"has {total} tokens, beyond {most}")
     return found
 
 
-def _read_shard(document: Mapping[str, Any], path: str) -> Shard:
-    fields = read_fields(document, path, ["cid", "tokens", "sha256"])
+def _read_shard(document: Mapping[str, Any], path: str, samples: str) -> Shard:
+    fields = read_fields(document, path, ["cid", "tokens", "samples", "sha256"])
+    tokens = read_integer(fields["tokens"], f"{path}.tokens", 1, MAX_SHARD_TOKENS)
+    rows = ROWS_PER_SAMPLE[samples]
+    least, most = (1, tokens // (MIN_ROW * rows)) if rows else (0, 0)
     return Shard(
         cid=read_cid(fields["cid"], f"{path}.cid"),
-        tokens=read_integer(fields["tokens"], f"{path}.tokens", 1, MAX_SHARD_TOKENS),
+        tokens=tokens,
         sha256=read_hash(fields["sha256"], f"{path}.sha256"),
+        samples=read_integer(fields["samples"], f"{path}.samples", least, most),
     )
+
+
+def check_samples(spec: TrainingSpec, samples: str) -> None:
+    """Refuse a dataset with other ``samples`` than the objective reads. Raises ManifestError."""
+    wanted = SAMPLES[spec.training.objective]
+    if samples != wanted:
+        detail = f"has samples of the kind {samples!r}; the objective {spec.training.objective!r} reads {wanted!r}"
+        raise ManifestError("wrong_kind", "data_config.dataset", f"{detail}. Choose another objective or dataset")
 
 
 class Split:
@@ -127,49 +167,53 @@ class Split:
         order: order of the training samples.
     """
 
-    def __init__(self, spec: TrainingSpec, tokens: Sequence[int], present: Mapping[int, Tokens]) -> None:
-        """Describe a split of shards with these numbers of ``tokens``; ``present`` ones have their tokens.
+    def __init__(
+        self, spec: TrainingSpec, layout: Layout, sizes: Sequence[ShardSize], present: Mapping[int, Bytes]
+    ) -> None:
+        """Describe a split of shards of these ``sizes``; ``present`` ones have their files' bytes.
 
         Raises:
-            StateError: there is no whole sequence, a shard has another length, or a token is not in the vocabulary.
+            ManifestError: the samples are of another kind than the objective reads.
+            StateError: there is no whole sample, or a file is not one that the manifest describes.
         """
-        self._length = spec.model.sequence_length
-        counts = [max(0, number - 1) // self._length for number in tokens]
+        check_samples(spec, layout.samples)
+        self._length, self._layout = spec.model.sequence_length, layout
+        counts = [size.samples or max(0, size.tokens - 1) // self._length for size in sizes]
         if not any(counts):
-            most = max(tokens, default=0)
+            most = max((size.tokens for size in sizes), default=0)
             detail = f"has {most} tokens; expected at least one sequence of {self._length + 1}. Provide more text"
             raise StateError("too_short", "dataset", detail)
-        for shard, values in present.items():
-            if len(values) != tokens[shard]:
-                detail = f"has {len(values)} tokens; the manifest says {tokens[shard]}"
-                raise StateError("wrong_size", f"dataset.{shard}", detail)
-            if int(values.max()) >= spec.model.vocab_size:
-                detail = f"has the token {values.max()}; the model knows {spec.model.vocab_size}"
-                raise StateError("out_of_range", f"dataset.{shard}", detail)
-        self._present = present
+        self._present = {
+            shard: open_shard(content, layout, sizes[shard], spec.model.vocab_size, f"dataset.{shard}")
+            for shard, content in present.items()
+        }
         self.order = SampleOrder(counts, spec.training.seed)
 
-    def sequence(self, shard: int, sample: int) -> Tokens:
-        """Return the tokens [sequence_length + 1] of a sample. Raises StateError: its shard is not present."""
+    def sample(self, shard: int, sample: int) -> Sample:
+        """Return the rows of a sample. Raises StateError: its shard is not present."""
         if shard not in self._present:
             raise StateError("missing", f"dataset.{shard}", "is not on this node; fetch it")
-        start = sample * self._length
-        found: Tokens = self._present[shard][start : start + self._length + 1]
-        return found
+        file, rows = self._present[shard], self._layout.rows
+        if not rows:
+            return (text_row(file, sample * self._length, self._length, self._layout.separator),)
+        return tuple(masked_row(file, row, self._length) for row in range(sample * rows, (sample + 1) * rows))
 
     def with_changed_token(self, shard: int, sample: int) -> "Split":
         """Return the split with another first token of a sample, for adversaries."""
-        changed = self._present[shard].copy()
-        changed[sample * self._length] ^= 1
+        file, rows = self._present[shard], self._layout.rows
+        changed = file.tokens.copy()
+        changed[file.offsets[sample * rows] if rows else sample * self._length] ^= 1
         other = copy.copy(self)
-        other._present = {**self._present, shard: changed}
+        other._present = {**self._present, shard: file._replace(tokens=changed)}
         return other
 
 
-def one_shard(spec: TrainingSpec, content: bytes | Tokens, dtype: str = "uint8") -> Split:
-    """Return the split of one shard's file or tokens. Raises StateError: see :class:`Split`."""
-    tokens = np.frombuffer(content, DTYPES[dtype])
-    return Split(spec, [len(tokens)], {0: tokens})
+def one_shard(spec: TrainingSpec, content: bytes | Tokens, layout: Layout | None = None, samples: int = 0) -> Split:
+    """Return the split of one shard's file, by default a text of bytes. Raises as :class:`Split`."""
+    layout, found = layout or Layout(), np.frombuffer(content, np.uint8)
+    rows = layout.rows * samples
+    tokens = int(found[4 * rows :][:4].view("<u4")[0]) if rows else len(found) // layout.width
+    return Split(spec, layout, [ShardSize(tokens, samples)], {0: found})
 
 
 def read_split(
@@ -178,16 +222,17 @@ def read_split(
     """Return the split of these ``shards`` of the manifest, all fetched and compared with their digests.
 
     Raises:
-        ManifestError: a file is not the one that the manifest describes.
+        ManifestError: a file is not the one that the manifest describes, or its samples are of another kind.
         StateError: see :class:`Split`.
     """
+    check_samples(spec, manifest.samples)
     present = {}
     for number, shard in enumerate(shards):
         content = fetch(shard)
         if to_hex(sha256(content)) != shard.sha256:
             raise ManifestError("wrong_hash", f"shard {number}", "has another digest; publish the dataset again")
-        present[number] = np.frombuffer(content, DTYPES[manifest.dtype])
-    return Split(spec, [shard.tokens for shard in shards], present)
+        present[number] = np.frombuffer(content, np.uint8)
+    return Split(spec, manifest.layout, [shard.size for shard in shards], present)
 
 
 def unit_places(spec: TrainingSpec, order: SampleOrder, round_: int, slot: int, steps: range) -> list[tuple[int, int]]:
@@ -198,21 +243,20 @@ def unit_places(spec: TrainingSpec, order: SampleOrder, round_: int, slot: int, 
     return [order.place(position_of(slot, spec.replicas, sample)) for sample in read]
 
 
-def training_batch(spec: TrainingSpec, train: Split, round_: int, slot: int, step: int) -> Tokens:
-    """Return the sequences [batch_size, sequence_length + 1] of inner ``step`` of a unit."""
-    places = unit_places(spec, train.order, round_, slot, range(step, step + 1))
-    return np.stack([train.sequence(*place) for place in places])
+def training_samples(spec: TrainingSpec, train: Split, round_: int, slot: int, step: int) -> list[Sample]:
+    """Return the ``batch_size`` samples of inner ``step`` of a unit."""
+    return [train.sample(*place) for place in unit_places(spec, train.order, round_, slot, range(step, step + 1))]
 
 
-def validation_sequences(validation: Split, most: int) -> Tokens:
-    """Return at most ``most`` sequences [W, sequence_length + 1], evenly spread."""
+def validation_samples(validation: Split, most: int) -> list[Sample]:
+    """Return at most ``most`` samples, evenly spread."""
     size = validation.order.size
     count = min(most, size)
     chosen = [(size - 1) * index // max(count - 1, 1) for index in range(count)]
-    return np.stack([validation.sequence(*validation.order.in_order(index)) for index in chosen])
+    return [validation.sample(*validation.order.in_order(index)) for index in chosen]
 
 
-def drawn_sequences(validation: Split, count: int, seed: int) -> Tokens:
-    """Return sequences [count, sequence_length + 1] drawn by ``seed``."""
+def drawn_samples(validation: Split, count: int, seed: int) -> list[Sample]:
+    """Return ``count`` samples drawn by ``seed``."""
     drawn = np.random.default_rng(seed).integers(0, validation.order.size, count)
-    return np.stack([validation.sequence(*validation.order.in_order(int(index))) for index in drawn])
+    return [validation.sample(*validation.order.in_order(int(index))) for index in drawn]

@@ -1,10 +1,13 @@
 """Validation loss of a checkpoint."""
 
+from collections.abc import Sequence
+
 import torch
 
-from training_gym.data.dataset import Split, Tokens, validation_sequences
+from training_gym.data.dataset import Split, validation_samples
+from training_gym.data.samples import Sample, collate, count_of
 from training_gym.model.layout import Arrays
-from training_gym.model.network import Base, Network
+from training_gym.model.network import Base, Network, rows_on
 from training_gym.spec.architectures import ModelConfig
 from training_gym.spec.config import TrainingSpec
 
@@ -20,21 +23,29 @@ An untrusted model may have attention scores of 1 GB a window, of which a few ar
 def validation_loss(
     spec: TrainingSpec, parameters: Arrays, validation: Split, device: str = "cpu", base: Base | None = None
 ) -> float:
-    """Return the mean cross-entropy per token in nats, over ``MAX_WINDOWS`` windows at most."""
-    return mean_loss(spec, parameters, validation_sequences(validation, MAX_WINDOWS), device, base)
+    """Return the objective's mean loss in nats, over ``MAX_WINDOWS`` samples at most."""
+    return mean_loss(spec, parameters, validation_samples(validation, MAX_WINDOWS), device, base)
 
 
 def mean_loss(
-    spec: TrainingSpec, parameters: Arrays, tokens: Tokens, device: str = "cpu", base: Base | None = None
+    spec: TrainingSpec, parameters: Arrays, samples: Sequence[Sample], device: str = "cpu", base: Base | None = None
 ) -> float:
-    """Return the mean cross-entropy per token in nats over windows [W, sequence_length + 1]."""
+    """Return the objective's mean loss in nats: per target, or per pair of answers.
+
+    Args:
+        spec: the job's specification.
+        parameters: its trained parameters.
+        samples: at least one sample.
+        device: device of the computation.
+        base: the base model's tensors; needed if :attr:`TrainingSpec.reads_base`.
+    """
     network = Network(spec, parameters, device, base).eval()
-    windows = torch.from_numpy(tokens.astype("int64"))
+    at_once = max(1, windows_per_batch(spec.model) // len(samples[0]))
     total = 0.0
     with torch.no_grad():
-        for batch in torch.split(windows, windows_per_batch(spec.model)):
-            total += network(batch.to(device, torch.int64)).item() * len(batch)
-    return total / len(windows)
+        for start in range(0, len(samples), at_once):
+            total += network(rows_on(device, collate(samples[start : start + at_once])), 1.0).item()
+    return total / max(1, count_of(samples))
 
 
 def windows_per_batch(model: ModelConfig) -> int:

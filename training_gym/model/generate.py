@@ -1,5 +1,7 @@
 """Text generation with a job's model."""
 
+from dataclasses import replace
+
 import torch
 
 from training_gym.model.layout import Arrays
@@ -32,10 +34,11 @@ def generate(
     """
     if not prompt or length < 0 or not temperature > 0:
         raise ValueError("expected a prompt of at least one token, length >= 0 and temperature > 0")
-    network = Network(spec, parameters, "cpu", base).eval()
+    plain = replace(spec, training=replace(spec.training, objective="causal_lm"))  # needs no reference
+    network = Network(plain, parameters, "cpu", base).eval()
     generator = torch.Generator().manual_seed(seed)
     tokens = list(prompt)
-    with torch.no_grad():
+    with torch.no_grad(), network.precision():
         for _ in range(length):
             hidden = network.hidden(torch.tensor([tokens[-spec.model.sequence_length :]]))
             chances = torch.softmax(network.logits(hidden[0, -1]) / temperature, -1)

@@ -50,6 +50,8 @@ def library_config(model: ModelConfig) -> dict[str, Any]:
     found = model.to_dict()
     del found["architecture"], found["sequence_length"]
     found |= {name: found[name] or None for name in _OFF_AT_ZERO if name in found}
+    if model.architecture == "gpt2":  # its class reads this setting by the older name only
+        found["n_inner"] = found.pop("intermediate_size")
     return found | dict(_FIXED[model.architecture]) | dict.fromkeys(_DROPOUT, 0.0) | {"use_cache": False}
 
 

@@ -1,31 +1,54 @@
-"""The network of a job: a class of ``transformers``, with an adapter of ``peft`` if the job trains one.
+"""The network of a job: a class of ``transformers``, and an adapter of ``peft`` if it trains one.
 
-Shape legend: B batch, T positions, D hidden_size, V vocab_size.
+Shape legend: R rows, T positions, D hidden_size, V vocab_size.
 """
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from training_gym.data.samples import IGNORED, Batch
 from training_gym.model.folder import load_files
 from training_gym.model.layout import Arrays
 from training_gym.model.library import library_config
 from training_gym.spec.adapters import PREFIX
 from training_gym.spec.architectures import ARCHITECTURES, ModelConfig
 from training_gym.spec.config import TrainingSpec
+from training_gym.spec.costs import MAX_LOGITS
 
 Base = Mapping[str, Tensor]
 """Tensors of a base model by name."""
-MAX_LOGITS = 1 << 24
-"""Logits in memory at once (64 MB in float32): a large vocabulary's loss is computed in parts."""
-_CONFIGS = {"gpt2": "GPT2Config", "gemma2": "Gemma2Config", "llama": "LlamaConfig", "mistral": "MistralConfig"}
+
+
+class Rows(NamedTuple):
+    """A batch on a device; see :class:`training_gym.data.samples.Batch`."""
+
+    inputs: Tensor
+    targets: Tensor
+    positions: Tensor | None
+    count: int
+
+    def chunks(self, number: int) -> list["Rows"]:
+        """Return the rows in ``number`` parts of equal length."""
+        inputs, targets = self.inputs.chunk(number), self.targets.chunk(number)
+        places = [None] * len(inputs) if self.positions is None else list(self.positions.chunk(number))
+        counts = [int((part != IGNORED).sum()) for part in targets]
+        return [Rows(*part) for part in zip(inputs, targets, places, counts, strict=True)]
+
+
+def rows_on(device: str, batch: Batch) -> Rows:
+    """Return a batch on a device."""
+    positions = None if batch.positions is None else torch.from_numpy(batch.positions).to(device)
+    inputs, targets = (torch.from_numpy(part).to(device) for part in (batch.inputs, batch.targets))
+    return Rows(inputs, targets, positions, batch.count)
 
 
 class Network(nn.Module):
@@ -38,59 +61,123 @@ class Network(nn.Module):
             spec: the job's specification.
             parameters: the trained parameters, by the names of ``layout.parameter_shapes``.
             device: device of all tensors.
-            base: the frozen base model's tensors; needed with an adapter only.
+            base: the base model's tensors; needed if :attr:`TrainingSpec.reads_base`.
         """
         super().__init__()
+        assert base is not None or not spec.reads_base  # a unit that reads a base has its files
         self.model = empty_model(spec.model)
+        self._reference: Any = None
         given = {name: torch.tensor(array) for name, array in parameters.items()}
-        if spec.adapter is None:
-            _load(self.model, given)
-        else:
-            assert base is not None  # a unit of an adapter has its base
-            _load(self.model, base)
+        if spec.adapter is not None:
+            _load(self.model, base or {})
             _inject(self.model, spec, given)
+        else:
+            _load(self.model, given)
+            if spec.reads_base:
+                self._reference = empty_model(spec.model).eval().requires_grad_(False)
+                _load(self._reference, base or {})
+                self._reference.to(device)
         self.model.to(device)
+        if spec.training.activation_checkpointing:
+            self.model.activation_checkpointing_enable()
         self._softcap = spec.model.final_logit_softcapping
+        self._precision, self._device = spec.training.precision, torch.device(device).type
+        self._beta = spec.training.dpo_beta if spec.training.objective == "dpo" else None
 
     def trained(self) -> dict[str, nn.Parameter]:
         """Return the trained parameters by the names of ``layout.parameter_shapes``."""
         return {_our_name(name): one for name, one in self.model.named_parameters() if one.requires_grad}
 
+    def precision(self) -> AbstractContextManager[object]:
+        """Return the context of matrix products in the specification's precision."""
+        # An attack sets a context of its own, which an explicit float32 would undo.
+        return torch.autocast(self._device, torch.bfloat16) if self._precision == "bfloat16" else nullcontext()
+
     def logits(self, hidden: Tensor) -> Tensor:
         """Return float32 logits [..., V] of hidden states [..., D]."""
-        logits: Tensor = self.model.lm_head(hidden).float()
-        return self._softcap * torch.tanh(logits / self._softcap) if self._softcap else logits
+        return self._logits(self.model, hidden)
 
     def hidden(self, tokens: Tensor) -> Tensor:
-        """Return the last layer's states [B, T, D] of tokens [B, T]."""
-        return cast(Tensor, self.model.base_model(input_ids=tokens, use_cache=False).last_hidden_state)
+        """Return the last layer's states [R, T, D] of tokens [R, T]."""
+        return _hidden(self.model, tokens, None)
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Return the mean cross-entropy, in nats, of each token of [B, T + 1] given those before it."""
-        hidden, targets = self.hidden(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten()
-        rows = max(1, MAX_LOGITS // self.model.lm_head.out_features)
-        if len(targets) <= rows:
-            return F.cross_entropy(self.logits(hidden), targets)
-        parts = zip(hidden.split(rows), targets.split(rows), strict=True)
-        sums = [checkpoint(self._sum, part, target, use_reentrant=False) for part, target in parts]
-        return cast(Tensor, torch.stack(sums).sum() / len(targets))
+    def forward(self, rows: Rows, total: float) -> Tensor:
+        """Return the sum of the objective's losses of ``rows``, in nats, divided by ``total``.
 
-    def _sum(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        return F.cross_entropy(self.logits(hidden), targets, reduction="sum")
+        The objective is the cross-entropy of each target, or of pairs of answers the loss of DPO (Rafailov et al.,
+        2023). Parts of a batch whose ``total`` is the batch's count add up to its mean loss.
+        """
+        with self.precision():
+            if self._beta is None:
+                return self._cross_entropies(self.model, rows).sum() / total
+            reference = self._reference_log_probabilities(rows)  # first, as it switches the adapter off
+            shift = self._log_probabilities(self.model, rows) - reference
+            return -F.logsigmoid(self._beta * (shift[0::2] - shift[1::2])).sum() / total
+
+    def _log_probabilities(self, model: Any, rows: Rows) -> Tensor:
+        """Return the logarithm of the probability of each row's targets [R]."""
+        return -self._cross_entropies(model, rows).view(rows.targets.shape).sum(1)
+
+    @torch.no_grad()
+    def _reference_log_probabilities(self, rows: Rows) -> Tensor:
+        if self._reference is not None:
+            return self._log_probabilities(self._reference, rows)
+        with _without_adapter(self.model):
+            return self._log_probabilities(self.model, rows)
+
+    def _cross_entropies(self, model: Any, rows: Rows) -> Tensor:
+        """Return the cross-entropy of each target [R * T], 0 where there is none."""
+        hidden, targets = _hidden(model, rows.inputs, rows.positions).flatten(0, 1), rows.targets.flatten()
+        most = max(1, MAX_LOGITS // model.lm_head.out_features)
+        if len(targets) <= most:
+            return self._part(model, hidden, targets)
+        parts = zip(hidden.split(most), targets.split(most), strict=True)
+        return torch.cat([checkpoint(self._part, model, *part, use_reentrant=False) for part in parts])
+
+    def _part(self, model: Any, hidden: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(self._logits(model, hidden), targets, ignore_index=IGNORED, reduction="none")
+
+    def _logits(self, model: Any, hidden: Tensor) -> Tensor:
+        logits: Tensor = model.lm_head(hidden).float()
+        return self._softcap * torch.tanh(logits / self._softcap) if self._softcap else logits
 
 
-def base_of(model: ModelConfig, files: Mapping[str, Path]) -> Base:
+def _hidden(model: Any, tokens: Tensor, positions: Tensor | None) -> Tensor:
+    # Positions that begin again are borders, which the library's masks respect.
+    found = model.base_model(input_ids=tokens, position_ids=positions, use_cache=False)
+    return cast(Tensor, found.last_hidden_state)
+
+
+@contextmanager
+def _without_adapter(model: nn.Module) -> Iterator[None]:
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    layers = [module for module in model.modules() if isinstance(module, BaseTunerLayer)]
+    for layer in layers:
+        layer.enable_adapters(False)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.enable_adapters(True)
+
+
+def base_of(model: ModelConfig, files: Mapping[str, Path], precision: str = "float32") -> Base:
     """Return a base model's tensors from its files by name; the last one stays in memory.
+
+    With ``bfloat16`` the matrices have that type, to which autocast would round them in every step.
 
     Raises:
         StateError: see :func:`training_gym.model.folder.load_files`.
     """
-    return _kept_base(model, tuple(sorted(files.items())))
+    return _kept_base(model, tuple(sorted(files.items())), precision)
 
 
 @lru_cache(maxsize=1)
-def _kept_base(model: ModelConfig, files: tuple[tuple[str, Path], ...]) -> Base:
-    return {name: torch.from_numpy(values) for name, values in load_files(model, dict(files))}
+def _kept_base(model: ModelConfig, files: tuple[tuple[str, Path], ...], precision: str) -> Base:
+    narrow = {one.name for one in model.tensors() if one.role in ("matrix", "head") and precision == "bfloat16"}
+    loaded = ((name, torch.from_numpy(values)) for name, values in load_files(model, dict(files)))
+    return {name: tensor.to(torch.bfloat16) if name in narrow else tensor for name, tensor in loaded}
 
 
 def empty_model(model: ModelConfig) -> Any:
@@ -130,7 +217,7 @@ def _inject(model: nn.Module, spec: TrainingSpec, given: Mapping[str, Tensor]) -
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(".lora_" in name)
             if parameter.requires_grad:
-                parameter.copy_(given[_our_name(name)])
+                parameter.data = given[_our_name(name)]  # float32 next to a base of any type
 
 
 def _our_name(name: str) -> str:

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from training_gym.model.network import Network
+from training_gym.model.network import Network, Rows
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import SpecError
 
@@ -48,19 +48,21 @@ class DeterministicGroup:
         self._most = max(len(share) for share in shares)
         self._rows = [one * self._most + place for one, share in enumerate(shares) for place in range(len(share))]
 
-    def attach(self, network: Network) -> Callable[[Tensor], Tensor]:
+    def attach(self, network: Network) -> Callable[[Rows, float], Tensor]:
         """Return the mean ``network`` over shards; its backward pass sets the gradients."""
         parameters = list(network.trained().values())
 
-        def loss(tokens: Tensor) -> Tensor:
-            found: Tensor = _MeanOfShards.apply(self, network, tokens, *parameters)  # type: ignore[no-untyped-call]
+        def loss(rows: Rows, total: float) -> Tensor:
+            inputs = self, network, rows, total
+            found: Tensor = _MeanOfShards.apply(*inputs, *parameters)  # type: ignore[no-untyped-call]
             return found
 
         return loss
 
-    def mean(self, network: Network, tokens: Tensor) -> Tensor:
-        """Return mean loss and gradients [1 + num_parameters]; ``tokens`` are this process's."""
-        mine = [_loss_and_gradients(network, shard) for shard in tokens.chunk(len(self.slots))]
+    def mean(self, network: Network, rows: Rows, total: float) -> Tensor:
+        """Return mean loss and gradients [1 + num_parameters]; ``rows`` are this process's."""
+        share = total / len(self.slots)
+        mine = [_loss_and_gradients(network, shard, share) for shard in rows.chunks(len(self.slots))]
         mine += [torch.zeros_like(mine[0])] * (self._most - len(mine))  # all processes send equally many
         own = torch.cat(mine)
         gathered = own.new_empty(dist.get_world_size() * len(own))
@@ -74,8 +76,10 @@ class _MeanOfShards(torch.autograd.Function):
     """Function with gradients per shard; its backward pass returns their mean."""
 
     @staticmethod
-    def forward(ctx: Any, group: DeterministicGroup, network: Network, tokens: Tensor, *parameters: Tensor) -> Tensor:
-        mean = group.mean(network, tokens)
+    def forward(
+        ctx: Any, group: DeterministicGroup, network: Network, rows: Rows, total: float, *parameters: Tensor
+    ) -> Tensor:
+        mean = group.mean(network, rows, total)
         sizes = [parameter.numel() for parameter in parameters]
         parts = zip(torch.split(mean[1:], sizes), parameters, strict=True)
         ctx.save_for_backward(*(part.view_as(parameter) for part, parameter in parts))
@@ -83,7 +87,7 @@ class _MeanOfShards(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *outer: Any) -> Any:
-        return None, None, None, *(outer[0] * gradient for gradient in ctx.saved_tensors)
+        return None, None, None, None, *(outer[0] * gradient for gradient in ctx.saved_tensors)
 
 
 def tree_sum(rows: Tensor) -> Tensor:
@@ -96,8 +100,8 @@ def tree_sum(rows: Tensor) -> Tensor:
     return rows[0]
 
 
-def _loss_and_gradients(network: Network, tokens: Tensor) -> Tensor:
+def _loss_and_gradients(network: Network, rows: Rows, total: float) -> Tensor:
     with torch.enable_grad():
-        loss = network(tokens)
+        loss = network(rows, total)
         gradients = torch.autograd.grad(loss, list(network.trained().values()))
     return torch.cat([loss.detach().reshape(1), *(gradient.reshape(-1) for gradient in gradients)])

@@ -20,7 +20,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from training_gym.model.network import Network
+from training_gym.model.network import Network, Rows
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import SpecError
 
@@ -55,7 +55,7 @@ class ProcessGroup:
         self.bytes_sent = 0
         self._rank_of_factors = training.powersgd_rank
 
-    def attach(self, network: Network) -> Callable[[Tensor], Tensor]:
+    def attach(self, network: Network) -> Callable[[Rows, float], Tensor]:
         """Return ``network``; its backward pass leaves the group's mean gradients.
 
         Compression restarts with each call, so that a segment depends only on its boundary state.

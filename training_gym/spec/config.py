@@ -39,11 +39,15 @@ class TrainingConfig:
     """Settings of units and of aggregation; decision 16 has the reasons of the defaults.
 
     Attributes:
+        objective: ``causal_lm`` reads text, ``sft`` chats, ``dpo`` preferences (``data/dataset.py``).
+        dpo_beta: weight of the distance to the base model in the loss of ``dpo``.
         rounds: outer rounds of the job.
         inner_steps: optimiser steps of one unit.
         segment_steps: steps between two committed states; divides ``inner_steps``. A verifier replays one segment.
         batch_size: sequences per inner step.
         micro_batch_size: sequences in memory at once; 0 takes the whole batch.
+        precision: type of matrix products; ``bfloat16`` is autocast. Parameters, states and payloads stay float32.
+        activation_checkpointing: keep only each layer's input for the backward pass, which computes the rest again.
         optimizer: optimiser of the inner steps. ``muon`` trains hidden matrices with Muon and the rest with AdamW.
         learning_rate: peak rate of AdamW; its default with ``adamw`` falls with the width (``settings_by_size``).
         muon_learning_rate: peak rate of Muon; used by ``muon`` only.
@@ -67,11 +71,15 @@ class TrainingConfig:
         seed: root of the initial weights and of the data order.
     """
 
+    objective: str = choice_field("causal_lm", "causal_lm", "sft", "dpo")
+    dpo_beta: float = number_field(0.1, 1e-3, 10.0)
     rounds: int = number_field(8, 1, 10_000)
     inner_steps: int = number_field(20, 1, 10_000)
     segment_steps: int = number_field(2, 1, 10_000)
     batch_size: int = number_field(16, 1, 4096)
     micro_batch_size: int = number_field(0, 0, 4096)
+    precision: str = choice_field("float32", "float32", "bfloat16")
+    activation_checkpointing: bool = choice_field(False, False, True)
     optimizer: str = choice_field("muon", "adamw", "muon")
     learning_rate: float = number_field(ADAMW_RATE, 1e-7, 1.0)
     muon_learning_rate: float = number_field(0.04, 1e-7, 1.0)
@@ -140,6 +148,7 @@ _STARTS: dict[Start, dict[str, Any]] = {
     "base": {"optimizer": "adamw", "learning_rate": 2e-5, "weight_decay": 0.01},
     "adapter": {"optimizer": "adamw", "learning_rate": 2e-4, "weight_decay": 0.0},
 }
+_DPO_RATES: dict[Start, float] = {"base": 1e-6, "adapter": 1e-5}
 _OF_ROUNDS = ("inner_steps", "segment_steps")
 _OF_AGGREGATION = ("top_k", "value_bits", "down_top_k", "down_value_bits", "outer_learning_rate", "outer_momentum")
 _WITHOUT_EFFECT: tuple[tuple[str, Any, tuple[str, ...], str], ...] = (
@@ -147,6 +156,8 @@ _WITHOUT_EFFECT: tuple[tuple[str, Any, tuple[str, ...], str], ...] = (
     ("averaging", "steps", (*_OF_AGGREGATION, "round_delay"), "averaging 'rounds'"),
     ("optimizer", "adamw", ("muon_learning_rate",), "optimizer 'muon'"),
     ("down_top_k", 0, ("down_value_bits",), "a down_top_k above 0"),
+    ("objective", "causal_lm", ("dpo_beta",), "objective 'dpo'"),
+    ("objective", "sft", ("dpo_beta",), "objective 'dpo'"),
 )
 """(setting, its value, settings without effect then, requirement of these)."""
 
@@ -226,6 +237,11 @@ class TrainingSpec:
         """Segments of one unit; its trace has one leaf more."""
         return self.training.inner_steps // self.training.segment_steps
 
+    @property
+    def reads_base(self) -> bool:
+        """Return whether units need the base's tensors: under an adapter, or as DPO's reference."""
+        return self.adapter is not None or self.training.objective == "dpo"
+
     def trained_tensors(self) -> tuple[Tensor, ...]:
         """Return the tensors that the job trains, sorted by name; a frozen base has none."""
         return _trained_tensors(self.model, self.adapter)
@@ -233,27 +249,6 @@ class TrainingSpec:
     def num_parameters(self) -> int:
         """Return the number of trained parameters."""
         return sum(math.prod(tensor.shape) for tensor in self.trained_tensors())
-
-    def flops_per_unit(self) -> int:
-        """Return the floating-point operations of one unit's matrix products.
-
-        Two per weight and token forward, and four backward, of which a frozen weight needs two. Attention counts full
-        (unmasked) score matrices. Muon adds five iterations of three products per step and hidden matrix.
-        """
-        training, forward = self.training, self.model.flops_per_token()
-        adapter = 0 if self.adapter is None else 2 * self.num_parameters()
-        backward = 2 * (forward + adapter) - (2 * self._frozen_weights() if self.adapter else 0)
-        tokens = training.inner_steps * training.batch_size * self.model.sequence_length
-        muon = 0
-        if training.optimizer == "muon":
-            sides = [sorted(one.shape) for one in self.trained_tensors() if one.role == "matrix"]
-            muon = training.inner_steps * 5 * 2 * sum((2 * long + short) * short**2 for short, long in sides)
-        return (forward + adapter + backward) * tokens + muon
-
-    def _frozen_weights(self) -> int:
-        """Return the weights of a frozen base's matrix products."""
-        width = self.model.vocab_size * self.model.hidden_size if self.model.tie_word_embeddings else 0
-        return width + sum(math.prod(one.shape) for one in self.model.tensors() if one.role in ("matrix", "head"))
 
 
 @functools.lru_cache(maxsize=64)
@@ -281,6 +276,8 @@ def settings_by_size(model: ModelConfig, given: Mapping[str, Any], start: Start 
     wide model, its rate is below the default (decision 16). A base model keeps what it knows only at low rates.
     """
     found = _STARTS[start] if start != "random" and "optimizer" not in given else {}
+    if found and given.get("objective") == "dpo":
+        found = found | {"learning_rate": _DPO_RATES[start]}
     named = METHODS[given.get("method", "default")] | {**given}
     rate = _adamw_rate(model, named) if start == "random" else {}
     return {name: value for name, value in (found | rate).items() if name not in given} | _slow_links(model, given)
@@ -350,9 +347,14 @@ def _check_together(spec: TrainingSpec) -> None:
     divisor = f"choose a divisor of {training.inner_steps}, {_min_segment(training.inner_steps)} at least"
     rules = (
         (
-            spec.adapter is None or spec.base is not None,
+            spec.base is not None or not spec.reads_base,
             ("missing_key", "model_config.base"),
-            "is missing; an adapter needs the CID of a base model's manifest",
+            "is missing; an adapter or the objective 'dpo' needs the CID of a base model's manifest",
+        ),
+        (
+            training.objective == "causal_lm" or training.averaging == "rounds",
+            ("unsupported_value", "training_config.averaging"),
+            f"must be 'rounds' for the objective {training.objective!r}, whose samples have unequal numbers of targets",
         ),
         (
             spec.adapter is None or training.optimizer == "adamw",

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from training_gym.compress.payload_format import encode_step, uplink
-from training_gym.data.dataset import training_batch
+from training_gym.data.dataset import training_samples
+from training_gym.data.samples import Sample, collate, count_of
 from training_gym.model.layout import Arrays, moment_names
-from training_gym.model.network import Network, base_of
+from training_gym.model.network import Network, Rows, base_of, rows_on
 from training_gym.model.tensors import Vector, flatten, tensor_digest, write_arrays
 from training_gym.optimise.inner import optimizer_step
 from training_gym.runtime.determinism import seed_step
@@ -58,8 +59,8 @@ class Group(Protocol):
 
     slots: Sequence[int]
 
-    def attach(self, network: Network) -> Callable[[Tensor], Tensor]:
-        """Return the loss of tokens; its backward pass leaves the group's mean gradients."""
+    def attach(self, network: Network) -> Callable[[Rows, float], Tensor]:
+        """Return the loss of rows, as the network's; its backward pass leaves the group's mean gradients."""
 
 
 def run_unit(
@@ -206,9 +207,9 @@ def train_steps(
     losses = []
     for step in steps:
         seed_step(training.seed, unit.round, unit.slot, step)
-        batch = np.concatenate([training_batch(spec, unit.train, unit.round, slot, step) for slot in slots])
+        batch = [one for slot in slots for one in training_samples(spec, unit.train, unit.round, slot, step)]
         network.zero_grad()
-        losses.append(_backward(loss_of, torch.from_numpy(batch.astype(np.int64)).to(unit.device), training))
+        losses.append(_backward(loss_of, batch, training.micro_batch_size or len(batch), unit.device))
         if not math.isfinite(losses[-1]):
             raise TrainingDiverged("diverged", "training_config.learning_rate", f"loss is not finite at step {step}")
         torch.nn.utils.clip_grad_norm_(parameters.values(), training.gradient_clip)
@@ -225,16 +226,17 @@ def train_steps(
 
 def network_of(unit: Unit, parameters: Arrays) -> Network:
     """Return the unit's network with these parameters, on its device."""
-    return Network(
-        unit.spec, parameters, unit.device, None if unit.base is None else base_of(unit.spec.model, unit.base)
-    )
+    base = None if unit.base is None else base_of(unit.spec.model, unit.base, unit.spec.training.precision)
+    return Network(unit.spec, parameters, unit.device, base)
 
 
-def _backward(loss_of: Callable[[Tensor], Tensor], batch: Tensor, training: TrainingConfig) -> float:
+def _backward(
+    loss_of: Callable[[Rows, float], Tensor], batch: Sequence[Sample], micro_batch: int, device: str
+) -> float:
     """Add the gradients of a batch's mean loss, one micro-batch in memory, and return the loss."""
-    total = 0.0
-    for part in batch.split(training.micro_batch_size or len(batch)):
-        loss = loss_of(part) * (len(part) / len(batch))
+    total, count = 0.0, max(1, count_of(batch))
+    for start in range(0, len(batch), micro_batch):
+        loss = loss_of(rows_on(device, collate(batch[start : start + micro_batch])), count)
         loss.backward()  # type: ignore[no-untyped-call]
         total += loss.item()
     return total

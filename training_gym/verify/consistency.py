@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from training_gym.compress.payload_format import Payload
-from training_gym.data.dataset import Split, Tokens, drawn_sequences
+from training_gym.data.dataset import Split, drawn_samples
+from training_gym.data.samples import Sample
 from training_gym.model.layout import Arrays
 from training_gym.model.tensors import Vector, unflatten
 from training_gym.spec.config import TrainingSpec
@@ -94,12 +95,12 @@ def outlier_flags(found: Statistics) -> list[str]:
     return [code for code, is_unusual in unusual.items() if is_unusual]
 
 
-def held_out(validation: Split, seed: bytes) -> Tokens:
-    """Return windows [W, sequence_length + 1] of the validation split, drawn by ``seed``.
+def held_out(validation: Split, seed: bytes) -> list[Sample]:
+    """Return samples of the validation split, drawn by ``seed``.
 
     The seed comes from all payloads of the round (``aggregation.sketch_seed``), so no node can train for the windows.
     """
-    return drawn_sequences(validation, HELD_OUT_WINDOWS, int.from_bytes(seed, "big"))
+    return drawn_samples(validation, HELD_OUT_WINDOWS, int.from_bytes(seed, "big"))
 
 
 def _gain(before: float, after: float) -> float:

@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from training_gym.spec.config import TrainingSpec
+from training_gym.spec.costs import flops_per_unit
 from training_gym.spec.errors import GymError
 from zoo_compute.base.errors import Mismatch
 from zoo_compute.base.models import Network, Quote
@@ -34,7 +35,7 @@ def sign(request: dict[str, Any], quote: Quote, network: Network, wallet: Wallet
         specHash=spec.spec_hash(),
         tier=tier.id,
         units=spec.training.rounds * request["nodes"],
-        unitWeight=-(-spec.flops_per_unit() * 10**6 // tier.reference_flops_per_gpu),
+        unitWeight=-(-flops_per_unit(spec) * 10**6 // tier.reference_flops_per_gpu),
         segments=spec.segments,
         samplingBps=request.get("sampling_bps", network.sampling_floor_bps),
         budget=int(request["budget_max"]),

@@ -41,6 +41,7 @@ from training_gym.compress.link_adaptation import choose_top_k
 from training_gym.data.dataset import DatasetManifest
 from training_gym.exchange import deadlines
 from training_gym.spec.config import TrainingSpec
+from training_gym.spec.costs import flops_per_unit
 from training_gym.spec.errors import GymError
 from training_gym.spec.manifests import MAX_MANIFEST_BYTES
 from training_gym.units.checkpoint import initial_checkpoint, load_state
@@ -265,7 +266,7 @@ def _top_k(session: Session, job: Job, provider: str) -> int:
     since = utc_now() - REPORT_OF_ANOTHER_JOB
     if report is None and (found := units_repository.newest_report(session, provider, since)):
         report, other = found
-        work = spec.flops_per_unit() / TrainingSpec.from_dict(other).flops_per_unit()
+        work = flops_per_unit(spec) / flops_per_unit(TrainingSpec.from_dict(other))
     if report is None:
         return choose_top_k(spec, None, None)
     return choose_top_k(spec, report.get("up_bytes_per_second"), work * report["compute_ms"] / 1000)

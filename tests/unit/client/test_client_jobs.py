@@ -13,6 +13,7 @@ from kit.errors import raises_code
 from kit.nodes.lone_nodes import NETWORK as DEVNET
 
 from training_gym.spec.config import TrainingSpec
+from training_gym.spec.costs import flops_per_unit
 from zoo_compute.audit.evidence import evidence_errors
 from zoo_compute.base.amounts import format_zen, parse_zen
 from zoo_compute.base.errors import ConfigError, Mismatch
@@ -51,7 +52,7 @@ def spec() -> TrainingSpec:
 
 def quote(**changes: Any) -> Quote:
     asked = spec()
-    weight = -(-asked.flops_per_unit() * 10**6 // 10**10)
+    weight = -(-flops_per_unit(asked) * 10**6 // 10**10)
     prices = ("reserve_price", "highest_payable_price", "cost_at_reserve", "cost_at_max_price")
     unit_prices = ("unit_price_at_reserve", "unit_price_at_max_price")
     amounts = dict.fromkeys((f"{name}_wei" for name in (*prices, *unit_prices)), "1")

@@ -3,14 +3,16 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
-from kit.training import spec_of, unit_of
+import torch
+from kit.training import rows_of, spec_of, unit_of
 
-from training_gym.data.dataset import validation_sequences
+from training_gym.data.dataset import validation_samples
 from training_gym.evaluate.loss import mean_loss
 from training_gym.model.folder import write_folder
 from training_gym.model.layout import initial_parameters
-from training_gym.model.network import base_of
+from training_gym.model.network import Network, base_of
 from training_gym.spec.adapters import read_adapter
 from training_gym.spec.architectures import ARCHITECTURES, read_model
 from training_gym.spec.config import TrainingSpec
@@ -44,7 +46,7 @@ def test_unit_of_architecture_learns_and_replays(architecture: str, adapted: boo
         state = None if segment == 0 else state_path(tmp_path, segment).read_bytes()
         assert replay_segment(unit, segment, result.leaves[segment], state) == result.leaves[segment + 1]
     assert losses[-1] < losses[0]
-    held, base = validation_sequences(unit.train, 16), unit.base and base_of(unit.spec.model, unit.base)
+    held, base = validation_samples(unit.train, 16), unit.base and base_of(unit.spec.model, unit.base)
     state = parameters_of(load_boundary_state(unit.spec, state_path(tmp_path, 2).read_bytes()))
     assert mean_loss(unit.spec, state, held, base=base) < mean_loss(unit.spec, unit.checkpoint, held, base=base)
 
@@ -56,3 +58,39 @@ def test_micro_batches_change_only_rounding(architecture: str, tmp_path: Path) -
         training = replace(unit.spec.training, micro_batch_size=size)
         losses.append(run_unit(replace(unit, spec=replace(unit.spec, training=training)), tmp_path).train_loss)
     assert losses[1:] == pytest.approx([losses[0]] * 2, rel=1e-3)
+
+
+@pytest.mark.parametrize("architecture", list(ARCHITECTURES))
+@pytest.mark.parametrize("adapted", [False, True])
+def test_checkpointed_activations_give_equal_bits(architecture: str, adapted: bool, tmp_path: Path) -> None:
+    unit = unit_for(architecture, adapted, tmp_path)
+    training = replace(unit.spec.training, inner_steps=2, segment_steps=1, activation_checkpointing=True)
+    kept = replace(unit, spec=replace(unit.spec, training=replace(training, activation_checkpointing=False)))
+    computed = replace(unit, spec=replace(unit.spec, training=training))
+    assert run_unit(computed, tmp_path) == run_unit(kept, tmp_path)
+
+
+@pytest.mark.parametrize("architecture", list(ARCHITECTURES))
+@pytest.mark.parametrize("adapted", [False, True])
+def test_bfloat16_unit_learns_and_replays(architecture: str, adapted: bool, tmp_path: Path) -> None:
+    unit = unit_for(architecture, adapted, tmp_path)
+    narrow = replace(unit, spec=replace(unit.spec, training=replace(unit.spec.training, precision="bfloat16")))
+    losses = list[float]()
+    result = run_unit(narrow, tmp_path, lambda step, loss: losses.append(loss))
+    state = state_path(tmp_path, 1).read_bytes()
+    assert replay_segment(narrow, 1, result.leaves[1], state) == result.leaves[2]
+    assert losses[-1] < losses[0]
+    wide = run_unit(unit, tmp_path)
+    assert wide.end_parameters_digest != result.end_parameters_digest
+    assert wide.train_loss == pytest.approx(result.train_loss, rel=0.05)
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gpt2"])
+def test_bfloat16_base_equals_rounding_in_each_step(architecture: str, tmp_path: Path) -> None:
+    unit = unit_for(architecture, True, tmp_path)
+    spec = replace(unit.spec, training=replace(unit.spec.training, precision="bfloat16"))
+    rows, losses = rows_of(np.arange(34).reshape(2, 17)), []
+    for precision in ("float32", "bfloat16"):
+        base = base_of(spec.model, unit.base or {}, precision)
+        losses.append(Network(spec, unit.checkpoint, "cpu", base)(rows, rows.count))
+    assert torch.equal(*losses)

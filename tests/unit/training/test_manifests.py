@@ -7,7 +7,7 @@ import pytest
 from kit.documents import changed
 from kit.training import spec_of
 
-from training_gym.data.dataset import DatasetManifest, describe_shard, one_shard
+from training_gym.data.dataset import DatasetManifest, Shard, describe_shard, one_shard
 from training_gym.model.tensors import save_arrays
 from training_gym.spec.errors import ManifestError, StateError
 from training_gym.units.checkpoint import CheckpointManifest, initial_checkpoint, load_state
@@ -15,6 +15,7 @@ from training_gym.units.checkpoint import CheckpointManifest, initial_checkpoint
 CID = "bafkreib" + "a" * 51
 HASH = "0x" + "ab" * 32
 SPEC = spec_of()
+SHARD = {"cid": CID, "tokens": 1, "samples": 0, "sha256": HASH}
 DATASET = DatasetManifest((describe_shard(CID, b"train"),), (describe_shard(CID, b"valid"),))
 CHECKPOINT = CheckpointManifest(HASH, 3, None, CID, None, None, None, {"0": CID, "11": CID}, 144, HASH)
 
@@ -39,22 +40,45 @@ def test_manifests_survive_file() -> None:
         ("dtype", "int64", "manifest.kind", "unsupported_value"),
         ("tokenizer", "bpe", "tokenizer", "wrong_type"),
         ("vocab_size", 257, "vocab_size", "out_of_range"),
+        ("dtype", [], "manifest.kind", "unsupported_value"),
+        ("samples", "images", "samples", "unsupported_value"),
+        ("samples", {}, "samples", "unsupported_value"),
+        ("separator", 256, "separator", "out_of_range"),
+        ("train", [SHARD | {"samples": 1}], "train.0.samples", "out_of_range"),
         ("licence", "a" * 501, "licence", "malformed"),
         ("train", [], "train", "wrong_type"),
-        ("train", [{"cid": CID, "tokens": 1, "sha256": HASH}] * 4097, "train", "wrong_type"),
+        ("train", [SHARD] * 4097, "train", "wrong_type"),
         ("train", ..., "manifest.train", "missing_key"),
         ("test", {}, "manifest.test", "unknown_key"),
-        ("train", [{"cid": CID, "tokens": True, "sha256": HASH}], "train.0.tokens", "out_of_range"),
-        ("train", [{"cid": CID, "tokens": 0, "sha256": HASH}], "train.0.tokens", "out_of_range"),
-        ("train", [{"cid": CID, "tokens": (1 << 30) + 1, "sha256": HASH}], "train.0.tokens", "out_of_range"),
-        ("validation", [{"cid": CID, "tokens": 1 << 29, "sha256": HASH}], "validation", "out_of_range"),
-        ("validation", [{"cid": CID, "tokens": 1, "sha256": "0xAB"}], "validation.0.sha256", "malformed"),
-        ("validation", [{"cid": "../secret", "tokens": 1, "sha256": HASH}], "validation.0.cid", "malformed"),
+        ("train", [SHARD | {"tokens": True}], "train.0.tokens", "out_of_range"),
+        ("train", [SHARD | {"tokens": 0}], "train.0.tokens", "out_of_range"),
+        ("train", [SHARD | {"tokens": (1 << 30) + 1}], "train.0.tokens", "out_of_range"),
+        ("validation", [SHARD | {"tokens": 1 << 29}], "validation", "out_of_range"),
+        ("validation", [SHARD | {"sha256": "0xAB"}], "validation.0.sha256", "malformed"),
+        ("validation", [SHARD | {"cid": "../secret"}], "validation.0.cid", "malformed"),
     ],
 )
 def test_wrong_dataset_manifest_is_refused_by_field(path: str, value: Any, field: str, code: str) -> None:
     with pytest.raises(ManifestError) as refusal:
         DatasetManifest.from_bytes(altered(DATASET.to_bytes(), path, value))
+    assert (refusal.value.field, refusal.value.code) == (field, code)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "field", "code"),
+    [
+        ("separator", 0, "separator", "unsupported_value"),
+        ("train", [SHARD | {"tokens": 8, "samples": 0}], "train.0.samples", "out_of_range"),
+        ("train", [SHARD | {"tokens": 8, "samples": 3}], "train.0.samples", "out_of_range"),
+    ],
+)
+def test_wrong_manifest_of_preferences_is_refused(path: str, value: Any, field: str, code: str) -> None:
+    pair = Shard(CID, 8, HASH, 2)
+    manifest = DatasetManifest((pair,), (pair,), samples="preferences")
+    assert DatasetManifest.from_bytes(manifest.to_bytes()) == manifest
+    assert manifest.size_of(pair) == 4 * 5 + 8 + 1
+    with pytest.raises(ManifestError) as refusal:
+        DatasetManifest.from_bytes(altered(manifest.to_bytes(), path, value))
     assert (refusal.value.field, refusal.value.code) == (field, code)
 
 

@@ -5,12 +5,15 @@ import hashlib
 import numpy as np
 import pytest
 import torch
+from kit.training import rows_of
 
+from training_gym.data.dataset import one_shard, validation_samples
+from training_gym.data.samples import collate
 from training_gym.evaluate.loss import MAX_VALUES, WINDOWS_PER_BATCH, mean_loss, windows_per_batch
 from training_gym.model import network as network_module
 from training_gym.model.generate import generate
 from training_gym.model.layout import initial_parameters, moment_names, parameter_shapes
-from training_gym.model.network import Network
+from training_gym.model.network import Network, Rows, rows_on
 from training_gym.optimise.inner import BETA1, BETA2, EPSILON, optimizer_step, orthogonalised
 from training_gym.spec.adapters import read_adapter
 from training_gym.spec.architectures import ARCHITECTURES, ModelConfig, Tensor, read_model
@@ -20,7 +23,7 @@ from training_gym.units.checkpoint import initial_checkpoint, load_state
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "sequence_length": 12}
 MODEL = read_model(SIZES)
 SPEC = TrainingSpec(MODEL, "unused", TrainingConfig())
-TOKENS = torch.arange(130).reshape(10, 13)
+ROWS = rows_of(np.arange(130).reshape(10, 13))
 ARCHITECTURE = pytest.mark.parametrize("architecture", list(ARCHITECTURES))
 
 
@@ -48,14 +51,16 @@ def test_layout_names_trained_parameters(architecture: str, adapted: bool) -> No
 @ARCHITECTURE
 def test_fresh_model_predicts_almost_uniformly(architecture: str) -> None:
     spec = spec_of(architecture)
-    assert Network(spec, initial_parameters(spec), "cpu")(TOKENS).item() == pytest.approx(np.log(256), abs=0.6)
+    assert Network(spec, initial_parameters(spec), "cpu")(ROWS, ROWS.count).item() == pytest.approx(
+        np.log(256), abs=0.6
+    )
 
 
 @ARCHITECTURE
 def test_fresh_adapter_equals_its_base(architecture: str) -> None:
     base, adapted = spec_of(architecture), spec_of(architecture, adapted=True)
     network = Network(adapted, initial_parameters(adapted), "cpu", base_of(architecture))
-    assert torch.equal(network(TOKENS), Network(base, initial_parameters(base), "cpu")(TOKENS))
+    assert torch.equal(network(ROWS, ROWS.count), Network(base, initial_parameters(base), "cpu")(ROWS, ROWS.count))
 
 
 @ARCHITECTURE
@@ -66,7 +71,7 @@ def test_loss_in_parts_has_equal_gradients(architecture: str, adapted: bool, mon
     for logits in (1 << 24, 7 * 256):
         monkeypatch.setattr(network_module, "MAX_LOGITS", logits)
         network = Network(spec, initial_parameters(spec), "cpu", base_of(architecture))
-        loss = network(TOKENS)
+        loss = network(ROWS, ROWS.count)
         loss.backward()
         found.append([loss, *(value.grad for _, value in sorted(network.trained().items()))])
     for whole, parts in zip(*found, strict=True):
@@ -174,14 +179,16 @@ def test_evaluation_batches_windows_by_score_memory(monkeypatch: pytest.MonkeyPa
     spec, seen, true = TrainingSpec(model, "unused", TrainingConfig()), [], Network.forward
     monkeypatch.setattr("training_gym.evaluate.loss.MAX_VALUES", 3 * 2 * 400**2)
 
-    def loss(network: Network, tokens: torch.Tensor) -> torch.Tensor:
-        seen.append(len(tokens))
-        return true(network, tokens)
+    def loss(network: Network, rows: Rows, total: float) -> torch.Tensor:
+        seen.append(len(rows.inputs))
+        return true(network, rows, total)
 
-    windows = np.random.default_rng(0).integers(0, 256, (7, 401)).astype(np.uint8)
+    split = one_shard(spec, np.random.default_rng(0).bytes(7 * 400 + 1))
+    windows = validation_samples(split, 7)
     parameters = initial_parameters(spec)
     with monkeypatch.context() as patched:
         patched.setattr(Network, "forward", loss)
         found = mean_loss(spec, parameters, windows)
     assert seen == [3, 3, 1]
-    assert found == pytest.approx(Network(spec, parameters, "cpu")(torch.from_numpy(windows).long()).item())
+    rows = rows_on("cpu", collate(windows))
+    assert found == pytest.approx(Network(spec, parameters, "cpu")(rows, rows.count).item())

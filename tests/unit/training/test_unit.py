@@ -9,7 +9,8 @@ from kit.errors import raises_code
 from kit.training import SMALL, TEXT, spec_of, unit_of
 
 from training_gym.aggregate.aggregation import aggregate
-from training_gym.data.dataset import one_shard, training_batch, unit_places
+from training_gym.data.dataset import one_shard, training_samples, unit_places
+from training_gym.data.samples import collate
 from training_gym.evaluate.loss import validation_loss
 from training_gym.model.layout import initial_parameters
 from training_gym.runtime.determinism import configure
@@ -207,10 +208,10 @@ def test_training_with_non_finite_end_has_diverged(unit: Unit, tmp_path: Path) -
 def test_batches_depend_on_all_coordinates_only() -> None:
     tokens = one_shard(SPEC, np.random.default_rng(0).bytes(100_000))
     coordinates = [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1)]
-    batches = [training_batch(SPEC, tokens, *where) for where in coordinates]
+    batches = [collate(training_samples(SPEC, tokens, *where)).inputs for where in coordinates]
     assert all((batches[0] != other).any() for other in batches[1:])
-    assert (training_batch(SPEC, tokens, 0, 0, 0) == batches[0]).all()
-    assert batches[0].shape == (4, 17)
+    assert (collate(training_samples(SPEC, tokens, 0, 0, 0)).inputs == batches[0]).all()
+    assert batches[0].shape == (4, 16)
     assert len({tuple(row) for row in batches[0]}) == 4
 
 

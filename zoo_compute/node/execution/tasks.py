@@ -8,7 +8,7 @@ Every path names a verified file; ``output`` names an existing directory.
 - ``replay``: the same without output, and segment, start_leaf (0x hex), state (path; null for segment 0).
   ``across`` (true) allows a unit of another environment class: the uncompressed end state is written to output.
   ``inner`` (step, nonce as 0x hex) requests the digest of the first segment's state after that step
-- ``evaluate``: spec, checkpoint, validation_data
+- ``evaluate``: spec, checkpoint, validation_data, base (paths by file name, or null)
 - ``catch_up``: spec, checkpoint (an earlier model), updates (paths, the oldest first), output: the model's file
 - ``probe``: no fields
 - ``prove_ready``: work, seed; makes the pool of a hardware challenge and keeps it for the other two
@@ -24,7 +24,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from training_gym.aggregate.outer_step import catch_up
-from training_gym.data.dataset import DTYPES, Split
+from training_gym.data.dataset import Split
+from training_gym.data.shards import Layout, ShardSize
 from training_gym.exchange.deadlines import start_slot_state
 from training_gym.exchange.early_start import start_parameters
 from training_gym.spec.config import TrainingSpec
@@ -128,7 +129,7 @@ def take_unit(task: Task, environment: str, device: str) -> Unit:
 
 
 def take_base(task: Task) -> dict[str, Path] | None:
-    """Return the files of an adapter's base model by name. Raises TaskError: malformed task."""
+    """Return the files of a base model that units read, by name. Raises TaskError: malformed task."""
     return None if task.get("base") is None else {name: Path(path) for name, path in take(task, "base", dict).items()}
 
 
@@ -137,16 +138,14 @@ def take_split(task: Task, spec: TrainingSpec, key: str) -> Split:
 
     Raises:
         TaskError: malformed task.
-        StateError: the files are not those of the manifest.
+        ManifestError, StateError: another kind of samples, or files that are not those of the manifest.
     """
     described = take(task, key, dict)
-    dtype, tokens, files = (
-        take(described, "dtype", str),
-        take(described, "tokens", list),
-        take(described, "files", dict),
-    )
-    present = {int(shard): np.memmap(path, DTYPES[dtype], "r") for shard, path in files.items()}
-    return Split(spec, tokens, present)
+    layout, sizes = take(described, "layout", dict), take(described, "sizes", list)
+    if layout.keys() != set(Layout.__slots__):
+        raise TaskError("malformed", f"task.{key}.layout", f"must have the keys {', '.join(Layout.__slots__)}")
+    present = {int(shard): np.memmap(path, np.uint8, "r") for shard, path in take(described, "files", dict).items()}
+    return Split(spec, Layout(**layout), [ShardSize(*size) for size in sizes], present)
 
 
 def is_across(task: Task) -> bool:

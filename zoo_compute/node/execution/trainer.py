@@ -15,6 +15,7 @@ from training_gym.evaluate.loss import validation_loss
 from training_gym.hardware.challenge import ProofParameters
 from training_gym.hardware.prover import Prover
 from training_gym.model.layout import Arrays
+from training_gym.model.network import base_of
 from training_gym.model.tensors import tensor_digest, write_arrays
 from training_gym.runtime.determinism import configure
 from training_gym.runtime.profile import ExecutionProfile
@@ -30,6 +31,7 @@ from zoo_compute.node.execution.tasks import (
     catch_up_model,
     is_across,
     take,
+    take_base,
     take_count,
     take_file,
     take_hash,
@@ -190,7 +192,9 @@ class Trainer:
         spec = take_spec(task)
         parameters = load_state(spec, take_file(task, "checkpoint"))
         validation = take_split(task, spec, "validation_data")
-        loss = validation_loss(spec, parameters, validation, self.profile.device)
+        files = take_base(task)
+        base = None if files is None else base_of(spec.model, files, spec.training.precision)
+        loss = validation_loss(spec, parameters, validation, self.profile.device, base)
         return {"validation_loss": f"{loss:.6f}"}
 
     def _catch_up(self, task: Task, on_progress: OnProgress) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import logging
 import math
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -90,16 +91,16 @@ def model_and_data(
     dataset = DatasetManifest.from_bytes(gateway.fetch(spec.dataset, max_bytes=MAX_MANIFEST_BYTES))
     checkpoint = CheckpointManifest.from_bytes(gateway.fetch(task["checkpoint_cid"], max_bytes=MAX_MANIFEST_BYTES))
     model = _model_file(spec, checkpoint, workspace, gateway, run)
-    tokens = [shard.tokens for shard in dataset.train]
-    order, steps = Split(spec, tokens, {}).order, range(spec.training.inner_steps)
+    sizes = [shard.size for shard in dataset.train]
+    order, steps = Split(spec, dataset.layout, sizes, {}).order, range(spec.training.inner_steps)
     read = {shard for shard, _ in unit_places(spec, order, task["round"], task["slot"], steps)}
     files = {str(shard): str(workspace.fetch(gateway, dataset.train[shard].cid)) for shard in sorted(read)}
-    return model, {"dtype": dataset.dtype, "tokens": tokens, "files": files}
+    return model, {"layout": asdict(dataset.layout), "sizes": sizes, "files": files}
 
 
 def base_files(spec: TrainingSpec, workspace: Workspace, gateway: GatewayClient) -> dict[str, str] | None:
-    """Return the weights of an adapter's base model as files by name; None without an adapter."""
-    if spec.adapter is None or spec.base is None:
+    """Return the weights of a base model that units read as files by name; else None."""
+    if not spec.reads_base or spec.base is None:
         return None
     manifest = ModelManifest.from_bytes(gateway.fetch(spec.base, max_bytes=MAX_MANIFEST_BYTES))
     return {name: str(workspace.fetch(gateway, manifest.files[name].cid)) for name in manifest.weights()}

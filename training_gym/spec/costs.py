@@ -1,0 +1,129 @@
+"""Operations and memory of a unit, before it runs. No torch.
+
+The closed forms restate what the network does. Tests compare them with counted operations and measured memory.
+"""
+
+import math
+
+from training_gym.spec.config import TrainingSpec
+
+_FLOAT = 4
+MAX_LOGITS = 1 << 24
+"""Logits in memory at once (64 MB in float32): a large vocabulary's loss is computed in parts."""
+_LOGIT_COPIES = 4
+"""Logits, their logarithms, and the gradients of both."""
+_STEP_COPIES, _CODEC_COPIES = 5, 4
+"""Temporary copies: of the largest tensor in an optimiser's step, of all parameters when a payload is encoded."""
+_GATED_HIDDEN, _GPT2_HIDDEN = 4, 5
+"""Values of ``intermediate_size`` that a layer keeps: of a gated product, of an approximated GELU."""
+
+
+def flops_per_unit(spec: TrainingSpec) -> int:
+    """Return the floating-point operations of one unit's matrix products.
+
+    Two per weight and token forward, and four backward, of which a frozen weight needs two. Attention counts full
+    (unmasked) score matrices. Muon adds five iterations of three products per step and hidden matrix. Checkpointing
+    repeats the layers' forward pass, DPO adds that of its reference. Rows count at full length.
+    """
+    training, model = spec.training, spec.model
+    forward = model.flops_per_token()
+    adapter = 0 if spec.adapter is None else 2 * spec.num_parameters()
+    frozen = 2 * _product_weights(spec) if spec.adapter else 0
+    step = 3 * (forward + adapter) - frozen
+    if training.activation_checkpointing:
+        step += forward + adapter - 2 * model.hidden_size * (model.vocab_size + _unrepeated(spec))
+    step += forward if training.objective == "dpo" else 0  # the reference
+    tokens = training.inner_steps * training.batch_size * _rows(spec) * model.sequence_length
+    muon = 0
+    if training.optimizer == "muon":
+        sides = [sorted(one.shape) for one in spec.trained_tensors() if one.role == "matrix"]
+        muon = training.inner_steps * 5 * 2 * sum((2 * long + short) * short**2 for short, long in sides)
+    return step * tokens + muon
+
+
+def _rows(spec: TrainingSpec) -> int:
+    return 2 if spec.training.objective == "dpo" else 1
+
+
+def _unrepeated(spec: TrainingSpec) -> int:
+    """Return inputs of the layers' last products, not repeated unless a norm needs the result."""
+    ends = spec.model.architecture != "gemma2" and spec.adapter is None
+    return spec.model.num_hidden_layers * spec.model.intermediate_size if ends else 0
+
+
+def _product_weights(spec: TrainingSpec) -> int:
+    """Return the weights of the model's matrix products, the head's included."""
+    model = spec.model
+    tied = model.vocab_size * model.hidden_size if model.tie_word_embeddings else 0
+    return tied + sum(math.prod(one.shape) for one in model.tensors() if one.role in ("matrix", "head"))
+
+
+def unit_memory_bytes(spec: TrainingSpec) -> int:
+    """Return the peak bytes that a unit's training holds, without the process's libraries.
+
+    It adds parameters, gradients, moments, error feedback and boundary states to a base model and the activations of
+    one micro-batch at full length. A device with its own memory holds less of it.
+    """
+    return _state_bytes(spec) + _base_bytes(spec) + _activation_bytes(spec)
+
+
+def _state_bytes(spec: TrainingSpec) -> int:
+    trained = spec.num_parameters()
+    muon = spec.training.optimizer == "muon"
+    moments = 2 * trained - sum(math.prod(one.shape) for one in spec.trained_tensors() if muon and one.role == "matrix")
+    held = (2 * trained + moments) + (trained + moments)  # checkpoint and replica state; a boundary state
+    steps = 2 * trained + moments + _STEP_COPIES * max(math.prod(one.shape) for one in spec.trained_tensors())
+    casts = 2 * trained if spec.training.precision == "bfloat16" else 0
+    return max(_FLOAT * (held + steps) + casts, _FLOAT * (held + _CODEC_COPIES * trained))
+
+
+def _base_bytes(spec: TrainingSpec) -> int:
+    if not spec.reads_base:
+        return 0
+    narrow = sum(math.prod(one.shape) for one in spec.model.tensors() if one.role in ("matrix", "head"))
+    return _product_bytes(spec) * narrow + _FLOAT * (spec.model.num_parameters() - narrow)
+
+
+def _product_bytes(spec: TrainingSpec) -> int:
+    """Return the bytes of one value in a matrix product."""
+    return 2 if spec.training.precision == "bfloat16" else _FLOAT
+
+
+def _activation_bytes(spec: TrainingSpec) -> int:
+    """Return the bytes kept of one micro-batch for its backward pass, and the most in passing."""
+    model, training = spec.model, spec.training
+    samples = min(training.micro_batch_size or training.batch_size, training.batch_size)
+    tokens = samples * _rows(spec) * model.sequence_length
+    layer, inputs = tokens * token_bytes(spec), tokens * model.hidden_size * _FLOAT
+    passing = 3 * tokens * max(model.intermediate_size, model.hidden_size) * _FLOAT
+    logits = _LOGIT_COPIES * min(tokens * model.vocab_size, max(MAX_LOGITS, model.vocab_size)) * _FLOAT
+    if training.activation_checkpointing:
+        return inputs * model.num_hidden_layers + max(layer + passing, logits)
+    return layer * model.num_hidden_layers + max(passing, logits)
+
+
+def token_bytes(spec: TrainingSpec) -> int:
+    """Return the bytes that one layer keeps of one token for its backward pass.
+
+    Norms and softmax stay float32 in either precision. Soft-capped scores, which no fused kernel computes, are kept.
+    """
+    model, width = spec.model, _product_bytes(spec)
+    heads, gpt2, gemma2 = model.num_attention_heads, model.architecture == "gpt2", model.architecture == "gemma2"
+    queries = model.hidden_size if gpt2 else heads * model.head_dim
+    keys = queries if gpt2 else model.num_key_value_heads * model.head_dim
+    gains = not gpt2 and spec.adapter is None  # their gradients need the normed values
+    norms = model.hidden_size * ((4 if gemma2 else 2) * _FLOAT * (2 if gains else 1) + 2 * width)
+    attention = 2 * _FLOAT * (queries + keys) * (2 if model.architecture == "qwen3" else 1)
+    if gemma2:
+        attention += 2 * _FLOAT * heads * model.sequence_length + 2 * width * (queries - keys)
+    hidden = (_GPT2_HIDDEN if gpt2 else _GATED_HIDDEN) * model.intermediate_size * width
+    return norms + attention + hidden + _FLOAT * (heads + 4) + _adapter_bytes(spec)
+
+
+def _adapter_bytes(spec: TrainingSpec) -> int:
+    """Return an adapter's bytes of one token in one layer: narrow results, dropped inputs."""
+    if spec.adapter is None:
+        return 0
+    shapes = [one.shape for one in spec.trained_tensors() if one.name.endswith(".lora_A.weight")]
+    dropped = (_FLOAT + _product_bytes(spec)) * sum(inputs for _, inputs in shapes) if spec.adapter.lora_dropout else 0
+    return (_FLOAT * sum(rank for rank, _ in shapes) + dropped) // spec.model.num_hidden_layers
