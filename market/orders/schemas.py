@@ -58,7 +58,16 @@ class Requirements(RequestModel):
 class JobSpec(RequestModel):
     """A training job with its payer's budget and price limit."""
 
-    model_settings: dict[str, Any] = Field(default_factory=dict, alias="model_config")
+    model_settings: dict[str, Any] = Field(
+        default_factory=dict,
+        alias="model_config",
+        description="Settings of a new model, or {base: CID}: the manifest of a base model, which has the others.",
+    )
+    adapter_settings: dict[str, Any] | None = Field(
+        default=None,
+        alias="adapter_config",
+        description="Settings of a LoRA adapter to train on the frozen base; null trains all parameters.",
+    )
     data_settings: dict[str, Any] = Field(alias="data_config")
     training_settings: dict[str, Any] = Field(default_factory=dict, alias="training_config")
     name: str | None = Field(

@@ -15,7 +15,7 @@ import pytest
 from kit.engines.ipfs_processes import StoreProcess, faulty
 
 from market.orders.errors import InvalidDataset
-from market.orders.submission import require_dataset
+from market.orders.inputs import require_dataset
 from market.platform.storage.client import Storage, StoredBlob
 from market.platform.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge, StorageUnavailable
 from market.training.rounds import service as rounds
