@@ -122,4 +122,3 @@ def _check_dataset(storage: Storage, spec: TrainingSpec) -> None:
             f"The dataset has tokens up to {manifest.vocab_size - 1}; the model knows {spec.model.vocab_size}.",
             field="model_config.vocab_size",
         )
-
