@@ -145,7 +145,8 @@ class Quote(BaseModel):
     spec: dict[str, Any] = Field(description="The training specification with all defaults filled in.")
     spec_hash: str
     settings_by_size: dict[str, Any] = Field(
-        description="Training settings that the request omits and the model's size decides. From 100 million "
+        description="Training settings that the request omits and the model decides. On a base model without an "
+        "explicit optimizer: adamw with low rates. From 100 million "
         "parameters: the values of the method slow_links, unless the request names a method. With the optimizer adamw "
         "and hidden_size above 32: learning_rate, 0.032 * 32 / hidden_size. A setting in the request takes precedence."
     )

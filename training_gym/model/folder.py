@@ -86,7 +86,7 @@ class ModelManifest:
         return read_config_json(self.config, sequence_length)
 
     def default_model(self) -> ModelConfig:
-        """Return :meth:`model` with ``DEFAULT_LENGTH`` tokens, or fewer if the model has fewer positions."""
+        """Return :meth:`model` with ``DEFAULT_LENGTH`` tokens, fewer if its positions are."""
         positions = self.config.get("max_position_embeddings", self.config.get("n_positions"))
         return self.model(min(DEFAULT_LENGTH, positions) if type(positions) is int else DEFAULT_LENGTH)
 

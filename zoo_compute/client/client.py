@@ -329,7 +329,7 @@ class Client:
         return Quote.model_validate(self.connection.post("/v1/quotes", request, repeatable=True))
 
     def _request(self, spec: JobSpec) -> dict[str, Any]:
-        """Return the body of a quote request: uploads files, fills in base model, price and deadline."""
+        """Return the body of a quote request: uploads files, completes model, price and wait."""
         dataset, max_price = spec.dataset, spec.max_price
         if isinstance(dataset, LocalDataset):
             dataset = self.upload_dataset(dataset.train, dataset.validation)
