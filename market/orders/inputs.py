@@ -1,6 +1,7 @@
-"""Inputs of a job in storage: its dataset, and the base model whose manifest completes the specification.
+"""Inputs of a job in storage: its dataset, and its base model.
 
-Only manifests are read. The worker that makes the first checkpoint reads the files (``market/training/checkpoints``).
+A base model's manifest completes the specification. Only manifests are read. The worker that makes the first checkpoint
+reads the files (``market/training/checkpoints``).
 """
 
 from typing import TypeVar
@@ -52,7 +53,7 @@ def with_base_settings(request: Request, storage: Storage, max_parameters: int) 
 
 
 def _base_manifest(storage: Storage, base: str) -> ModelManifest:
-    """Return a manifest whose configuration this market trains; raises as :func:`with_base_settings`."""
+    """Return a manifest of a supported model; raises as :func:`with_base_settings`."""
     try:
         manifest = ModelManifest.from_bytes(storage.get(base, max_bytes=MAX_MANIFEST_BYTES))
         manifest.default_model()

@@ -217,7 +217,7 @@ def _min_sampling_bps(request: JobSpec, network: NetworkParameters) -> int:
 
 
 def _require_memory(spec: TrainingSpec, tier: Tier, required_gb: float) -> None:
-    """Refuse units beyond the memory of each GPU that the tier and the job's requirements promise."""
+    """Refuse units beyond the GPU memory that the tier and the requirements promise."""
     needed, promised_gb = unit_memory_bytes(spec), max(tier.gpu_memory_gb, required_gb)
     if needed > promised_gb * _GB:
         raise InvalidOrder(

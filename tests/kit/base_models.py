@@ -26,7 +26,7 @@ def write_base(folder: Path, model: ModelConfig = TINY, seed: int = 7) -> None:
 
 
 def manifest_of(folder: Path, put: Put = cid_of_file, **config: Any) -> ModelManifest:
-    """Return the manifest of a folder whose weights ``put`` stores; ``config`` replaces keys of its configuration."""
+    """Return a folder's manifest; ``put`` stores the weights, ``config`` changes keys."""
     files: Mapping[str, bytes] = {path.name: path.read_bytes() for path in folder.glob("*.safetensors")}
     return ModelManifest(
         json.loads((folder / "config.json").read_text()) | config,

@@ -67,7 +67,7 @@ def check_base(manifest: ModelManifest, model: ModelConfig, max_parameters: int 
 
 
 def _constants(model: ModelConfig) -> int:
-    """Return the most values that files hold beside the parameters: copies of ties, masks, rotary frequencies."""
+    """Return the most values in files that are not parameters: ties, masks, frequencies."""
     tied = model.vocab_size * model.hidden_size if model.tie_word_embeddings else 0
     each = model.max_position_embeddings**2 + 1 if model.architecture == "gpt2" else model.head_dim
     return tied + math.prod((model.num_hidden_layers, each))

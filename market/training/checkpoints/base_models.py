@@ -1,6 +1,7 @@
-"""A worker's copies of base models: files under their CIDs, the oldest of which are removed first.
+"""A worker's copies of base models: files under their CIDs.
 
-Workers of a machine share the folder without locks: a file appears whole, under a name that is its content.
+The files used longest ago are removed first. Workers of a machine share the folder without locks: a file appears whole,
+and its name is its content.
 """
 
 import hashlib

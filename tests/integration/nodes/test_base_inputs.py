@@ -70,7 +70,7 @@ def test_jobs_share_base_fetched_once(store: StoreProcess, tmp_path: Path, monke
         (lambda good, other: weights_changed(good, size=next(iter(good.files.values())).size + 8), "wrong_size"),
     ],
 )
-def test_base_that_is_not_its_manifest_is_refused(
+def test_base_unlike_its_manifest_is_refused(
     store: StoreProcess, tmp_path: Path, poison: Callable[[ModelManifest, ModelManifest], ModelManifest], code: str
 ) -> None:
     write_base(tmp_path / "base", TINY)

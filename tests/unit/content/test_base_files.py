@@ -95,7 +95,7 @@ def test_audit_makes_first_model_of_base(gateway: KnownFiles, manifest: ModelMan
 
 
 @pytest.mark.parametrize("poison", [_absent, _of_another_model])
-def test_audit_finds_base_that_cannot_be_read(
+def test_audit_finds_unreadable_base(
     gateway: KnownFiles,
     manifest: ModelManifest,
     tmp_path: Path,

@@ -1,4 +1,4 @@
-"""Base models of jobs: settings completed from the manifest, and bases that are refused unread."""
+"""Base models of jobs: settings completed from the manifest, and refusals."""
 
 from collections.abc import Callable
 from pathlib import Path
