@@ -72,6 +72,15 @@ class Settings(BaseSettings):
     max_blob_bytes: PositiveInt = 64 * 1024 * 1024
     blob_bytes_per_day: PositiveInt = Field(default=4 * 1024**3, description="storage quota of an account")
 
+    max_base_parameters: PositiveInt = Field(
+        default=20_000_000_000,
+        description="of a base model; a worker needs four bytes of memory for each while it computes a loss",
+    )
+    base_models_folder: Path | None = Field(
+        default=None, description="a worker's copies of base models; None: in the folder for temporary files"
+    )
+    base_models_gib: PositiveInt = Field(default=100, description="of these copies; the oldest are removed first")
+
     retention_days: int = Field(default=180, ge=30, description="disputes and claims are over long before")
 
     auction_interval_seconds: PositiveFloat = 5.0

@@ -57,6 +57,20 @@ class InvalidDataset(UnprocessableRequest):
     default_remedy = "Correct the manifest, upload it again and give its new CID."
 
 
+class BaseModelNotFound(UnprocessableRequest):
+    code = "base-model-not-found"
+    title = "The base model cannot be found"
+    default_remedy = "Upload the model's files and its manifest (POST /v1/blobs), or check the CID."
+
+
+class InvalidBaseModel(UnprocessableRequest):
+    """The base model breaks the rule with the code ``reason``."""
+
+    code = "invalid-base-model"
+    title = "The base model is not valid"
+    default_remedy = "Correct what the detail names, upload the model again and give the CID of its manifest."
+
+
 class NotCancellable(Conflict):
     code = "not-cancellable"
     title = "The job cannot be cancelled in this state"

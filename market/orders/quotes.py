@@ -10,7 +10,7 @@ from market.orders.quote_advice import Advice, advice_on, expected_throughput, r
 from market.orders.schemas import JobSpec, Quote
 from market.orders.signatures import wallet_form
 from market.orders.terms import Terms, order_document
-from training_gym.spec.config import settings_by_size
+from training_gym.spec.config import Start, TrainingSpec, settings_by_size
 from zoo_protocol.verification.rules import sampling_rate_bps
 from zoo_protocol.verification.sampling import detection_at_rate
 
@@ -45,7 +45,7 @@ def quote(
     return Quote(
         spec=terms.spec.to_dict(),
         spec_hash=terms.spec_hash,
-        settings_by_size=settings_by_size(terms.spec.model, request.training_settings),
+        settings_by_size=settings_by_size(terms.spec.model, request.training_settings, _start(terms.spec)),
         rate_schedule=rate_schedule(terms.spec),
         advice=[*_no_trade(terms, nodes_of_tier), *advice_on(terms.spec, throughput, longest_round_seconds)],
         tier=terms.tier.name,
@@ -72,6 +72,10 @@ def quote(
         balance_wei=max(0, available_wei),
         deposit_needed_wei=max(0, terms.budget_wei - available_wei),
     )
+
+
+def _start(spec: TrainingSpec) -> Start:
+    return "random" if spec.base is None else "adapter" if spec.adapter else "base"
 
 
 def _no_trade(terms: Terms, nodes_of_tier: int) -> Iterator[Advice]:

@@ -15,9 +15,11 @@ from market.jobs.errors import JobNotFound
 from market.orders import amendments, balance, clones, submission, views
 from market.orders.errors import (
     BalanceTaken,
+    BaseModelNotFound,
     BudgetBelowOneUnit,
     DatasetNotFound,
     InsufficientBalance,
+    InvalidBaseModel,
     InvalidDataset,
     InvalidDeposit,
     InvalidOrder,
@@ -63,7 +65,9 @@ _JOB_REFUSALS = (
     UnknownTier,
     InvalidOrder,
     BudgetBelowOneUnit,
+    BaseModelNotFound,
     DatasetNotFound,
+    InvalidBaseModel,
     InvalidDataset,
     StorageDown,
     ChainDown,

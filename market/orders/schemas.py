@@ -58,7 +58,16 @@ class Requirements(RequestModel):
 class JobSpec(RequestModel):
     """A training job with its payer's budget and price limit."""
 
-    model_settings: dict[str, Any] = Field(default_factory=dict, alias="model_config")
+    model_settings: dict[str, Any] = Field(
+        default_factory=dict,
+        alias="model_config",
+        description="Settings of a new model, or {base: CID}: the manifest of a base model, which has the others.",
+    )
+    adapter_settings: dict[str, Any] | None = Field(
+        default=None,
+        alias="adapter_config",
+        description="Settings of a LoRA adapter to train on the frozen base; null trains all parameters.",
+    )
     data_settings: dict[str, Any] = Field(alias="data_config")
     training_settings: dict[str, Any] = Field(default_factory=dict, alias="training_config")
     name: str | None = Field(
@@ -136,7 +145,8 @@ class Quote(BaseModel):
     spec: dict[str, Any] = Field(description="The training specification with all defaults filled in.")
     spec_hash: str
     settings_by_size: dict[str, Any] = Field(
-        description="Training settings that the request omits and the model's size decides. From 100 million "
+        description="Training settings that the request omits and the model decides. On a base model without an "
+        "explicit optimizer: adamw with low rates. From 100 million "
         "parameters: the values of the method slow_links, unless the request names a method. With the optimizer adamw "
         "and hidden_size above 32: learning_rate, 0.032 * 32 / hidden_size. A setting in the request takes precedence."
     )

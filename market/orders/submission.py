@@ -1,13 +1,14 @@
 """Input and output of quotes and submissions: gather data, write a job, queue its opening.
 
-A submission takes four steps. ``parse_terms`` and ``sign_terms`` are pure and refuse what is cheap to refuse. The
-payer's balance and the dataset follow, then :func:`write` (one statement).
+A base model's manifest first completes the request (``inputs.py``). A submission then takes four steps. ``parse_terms``
+and ``sign_terms`` are pure and refuse what is cheap to refuse. The payer's balance and the dataset follow, then
+:func:`write` (one statement).
 A quote reads the dataset and the balance after ``parse_terms`` and ends with ``quotes.quote`` (pure).
 """
 
 import secrets
 from dataclasses import replace
-from typing import cast
+from typing import TypeVar, cast
 
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
@@ -26,7 +27,8 @@ from market.jobs import repository as jobs_repository
 from market.jobs.models import Job
 from market.jobs.transitions import transition_job
 from market.orders import balance, quotes
-from market.orders.errors import BalanceTaken, DatasetNotFound, InvalidDataset
+from market.orders.errors import BalanceTaken
+from market.orders.inputs import require_dataset, with_base_settings
 from market.orders.models import PayerDraws
 from market.orders.schemas import JobSpec, Quote, SubmitJob
 from market.orders.terms import SignedTerms, Terms, parse_terms, sign_terms
@@ -37,15 +39,10 @@ from market.platform.events.service import MARKET, new_event
 from market.platform.http.errors import NonceReplayed
 from market.platform.http.services import Services
 from market.platform.storage.client import Storage
-from market.platform.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge
 from market.providers import service as providers
 from market.training.leases.service import cancel_now
-from training_gym.data.dataset import DatasetManifest, check_samples
-from training_gym.spec.config import TrainingSpec
-from training_gym.spec.errors import ManifestError
-from training_gym.spec.manifests import MAX_MANIFEST_BYTES
-from zoo_protocol.content.cid import InvalidCid
 
+_Request = TypeVar("_Request", bound=JobSpec)
 _MAX_SPEC_BYTES = 64 * 1024
 _FUNDS_SECONDS = 1.0  # age up to which a cached view of the chain may accept a submission
 _REVERT_REASONS = {  # by the contracts' errors
@@ -60,10 +57,10 @@ def quote(request: JobSpec, payer: str, services: Services) -> Quote:
     """Price a job. Writes nothing; call it with no session open.
 
     Raises:
-        InvalidSpec, UnknownTier, InvalidOrder, BudgetBelowOneUnit, DatasetNotFound, InvalidDataset,
-        StorageUnavailable, ChainError.
+        InvalidSpec, UnknownTier, InvalidOrder, BudgetBelowOneUnit, BaseModelNotFound, InvalidBaseModel,
+        DatasetNotFound, InvalidDataset, StorageUnavailable, ChainError.
     """
-    terms = _parse(request, services)
+    request, terms = _parse(request, services)
     require_dataset(services.part(Storage), terms.spec)
     found = balance.funds(payer, services)
     with services.database.transaction() as session:
@@ -92,10 +89,10 @@ def check(request: SubmitJob, payer: str, services: Services) -> SignedTerms:
     opening ends the job with its reason (:func:`on_open_intent`).
 
     Raises:
-        InvalidSpec, UnknownTier, InvalidOrder, BudgetBelowOneUnit, InvalidSignature, DatasetNotFound, InvalidDataset,
-        InsufficientBalance, StorageUnavailable, ChainError.
+        InvalidSpec, UnknownTier, InvalidOrder, BudgetBelowOneUnit, InvalidSignature, BaseModelNotFound,
+        InvalidBaseModel, DatasetNotFound, InvalidDataset, InsufficientBalance, StorageUnavailable, ChainError.
     """
-    terms = _parse(request, services)
+    request, terms = _parse(request, services)
     signed = sign_terms(request, terms, payer, services.part(Deployment))
     found = balance.funds(payer, services, _FUNDS_SECONDS)
     if found.free_wei < terms.budget_wei:
@@ -116,51 +113,11 @@ def check_balance(signed: SignedTerms, services: Services) -> SignedTerms:
     return replace(signed, covered_wei=found.covered_wei)
 
 
-def _parse(request: JobSpec, services: Services) -> Terms:
-    return parse_terms(request, services.network, utc_now(), services.settings.round_timeout_seconds)
-
-
-def require_dataset(storage: Storage, spec: TrainingSpec) -> None:
-    """Check that storage has the job's fitting dataset and start model. Cached for a minute.
-
-    Content does not change under its CID. A dataset that is lost before training ends its job with a refund.
-
-    Raises:
-        DatasetNotFound, InvalidDataset, StorageUnavailable.
-    """
-    inputs = (spec.dataset, spec.start_model, spec.model.sequence_length)
-    storage.once_a_minute(inputs, lambda: _check_dataset(storage, spec))
-
-
-def _check_dataset(storage: Storage, spec: TrainingSpec) -> None:
-    field = "data_config.dataset"
-    try:
-        manifest = DatasetManifest.from_bytes(storage.get(spec.dataset, max_bytes=MAX_MANIFEST_BYTES))
-        check_samples(spec, manifest.samples)
-        for shard in (*manifest.train, *manifest.validation):
-            if (size := storage.stat(shard.cid)) != manifest.size_of(shard):
-                detail = f"has {shard.tokens} tokens, {manifest.size_of(shard)} bytes; the file has {size} bytes"
-                raise ManifestError("wrong_size", shard.cid, detail)
-        if spec.start_model is not None:
-            field = "data_config.start_model"
-            storage.stat(spec.start_model)
-    except BlobNotFound as error:
-        raise DatasetNotFound(f"Storage did not find {field}: {error}", field=field) from error
-    except (BlobTooLarge, BlobCorrupt, InvalidCid, ManifestError) as error:
-        raise InvalidDataset(f"The dataset {spec.dataset} is not usable: {error}", field=field) from error
-    window = spec.model.sequence_length + 1
-    for name, shards in (("train", manifest.train), ("validation", manifest.validation)):
-        if manifest.samples == "text" and (most := max(shard.tokens for shard in shards)) < window:
-            raise InvalidDataset(
-                f"The longest shard of the {name} split has {most} tokens; expected at least {window}, one training "
-                "sequence.",
-                field=field,
-            )
-    if manifest.vocab_size > spec.model.vocab_size:
-        raise InvalidDataset(
-            f"The dataset has tokens up to {manifest.vocab_size - 1}; the model knows {spec.model.vocab_size}.",
-            field="model_config.vocab_size",
-        )
+def _parse(request: _Request, services: Services) -> tuple[_Request, Terms]:
+    """Return the request, completed by its base model, and its terms."""
+    settings = services.settings
+    request = with_base_settings(request, services.part(Storage), settings.max_base_parameters)
+    return request, parse_terms(request, services.network, utc_now(), settings.round_timeout_seconds)
 
 
 def write_within_caps(session: Session, signed: SignedTerms, principal: Principal) -> Job:

@@ -16,13 +16,14 @@ from market.orders.schemas import JobSpec, SubmitJob
 from market.orders.signatures import require_signature
 from market.platform.http.errors import UnknownTier
 from training_gym.spec.config import TrainingSpec
-from training_gym.spec.costs import flops_per_unit
+from training_gym.spec.costs import flops_per_unit, unit_memory_bytes
 from training_gym.spec.errors import SpecError
 from zoo_protocol.content.unixfs import cid_of_file
 from zoo_protocol.messages import Domain, JobOrder, struct_hash, typed_data
 
 MAX_UNITS = 10_000
 _DAY_SECONDS = 86_400
+_GB, _GIB = 10**9, 1 << 30  # tiers and requirements count the former, readers of memory use the latter
 _UINT40, _UINT48, _UINT80, _UINT96 = (2**bits - 1 for bits in (40, 48, 80, 96))
 
 
@@ -98,6 +99,7 @@ def parse_terms(
     """
     canonical = _canonical(request)
     spec, tier = canonical.spec, _tier(request.tier, network)
+    _require_memory(spec, tier, request.requirements.min_gpu_memory_gb)
     units = spec.training.rounds * request.nodes
     if units > MAX_UNITS:
         raise InvalidOrder(
@@ -156,6 +158,7 @@ class _Canonical(NamedTuple):
 def _canonical(request: JobSpec) -> _Canonical:
     sections = {
         "model_config": request.model_settings,
+        "adapter_config": request.adapter_settings,
         "data_config": request.data_settings,
         "training_config": request.training_settings,
     }
@@ -211,6 +214,21 @@ def _min_sampling_bps(request: JobSpec, network: NetworkParameters) -> int:
             remedy=f"Give a rate from {lowest} to {highest} basis points, or omit it for {lowest}.",
         )
     return wanted
+
+
+def _require_memory(spec: TrainingSpec, tier: Tier, required_gb: float) -> None:
+    """Refuse units beyond the GPU memory that the tier and the requirements promise."""
+    needed, promised_gb = unit_memory_bytes(spec), max(tier.gpu_memory_gb, required_gb)
+    if needed > promised_gb * _GB:
+        raise InvalidOrder(
+            f"One unit needs {needed / _GIB:.2f} GiB; each GPU of tier {tier.name} has {promised_gb * _GB / _GIB:.2f} "
+            "GiB.",
+            field="tier",
+            remedy="Set training_config.micro_batch_size below batch_size, shorten model_config.sequence_length, train "
+            "an adapter, take a tier with more memory, or set requirements.min_gpu_memory_gb to "
+            f"{-(-needed // _GB)} or more.",
+            extra={"reason": "unit_too_large"},
+        )
 
 
 def _wait_until(wanted: datetime, now: datetime) -> datetime:

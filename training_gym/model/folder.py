@@ -30,6 +30,8 @@ KIND = "zoo-model/1"
 MAX_FILES = 64
 MAX_FILE_BYTES = 1 << 36
 MAX_HEADER_BYTES = 1 << 24
+DEFAULT_LENGTH = 1024
+"""Tokens of a training sequence if a job on a base model does not say."""
 _DTYPES = {"F32": 4, "BF16": 2, "F16": 2}
 _OTHER_FILES = (
     *("tokenizer.json", "tokenizer_config.json", "generation_config.json", "special_tokens_map.json", "README.md"),
@@ -82,6 +84,11 @@ class ModelManifest:
     def model(self, sequence_length: int) -> ModelConfig:
         """Return our settings for the configuration. Raises SpecError: not supported."""
         return read_config_json(self.config, sequence_length)
+
+    def default_model(self) -> ModelConfig:
+        """Return :meth:`model` with ``DEFAULT_LENGTH`` tokens, fewer if its positions are."""
+        positions = self.config.get("max_position_embeddings", self.config.get("n_positions"))
+        return self.model(min(DEFAULT_LENGTH, positions) if type(positions) is int else DEFAULT_LENGTH)
 
 
 def check_file_name(name: str) -> str:

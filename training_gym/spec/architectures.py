@@ -265,7 +265,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     ),
     "gpt2": Architecture("GPT2LMHeadModel", ("layer_norm_epsilon",), {"tie_word_embeddings": True}, _gpt2),
 }
-_GPT2_NAMES = {
+GPT2_NAMES = {
     **{"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads"},
     **{"n_positions": "max_position_embeddings", "n_inner": "intermediate_size"},
 }
@@ -281,13 +281,13 @@ def read_model(document: object, path: str = "model_config") -> ModelConfig:
     Raises:
         SpecError: unknown key, wrong type, value out of range, or sizes that do not fit together.
     """
-    given = section(document, path, [*(field.name for field in fields(ModelConfig)), *_GPT2_NAMES])
+    given = section(document, path, [*(field.name for field in fields(ModelConfig)), *GPT2_NAMES])
     name = given.get("architecture", "llama")
     if not isinstance(name, str) or name not in ARCHITECTURES:
         listed = ", ".join(repr(one) for one in ARCHITECTURES)
         raise SpecError("unsupported_value", f"{path}.architecture", f"is {name!r:.80}; choose one of {listed}")
     if name == "gpt2":
-        given = {_GPT2_NAMES.get(key, key): value for key, value in given.items()}
+        given = {GPT2_NAMES.get(key, key): value for key, value in given.items()}
     section(given, path, _settings_of(name))
     named = {**ARCHITECTURES[name].defaults, **given}
     model = read_settings(ModelConfig, {**_implied(named), **named}, path)

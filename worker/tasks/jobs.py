@@ -49,4 +49,4 @@ def aggregate_leaf(job_id: str, round_: str, leaf: str) -> None:
 def validate(job_id: str) -> None:
     """Compute the pending validation losses of the job."""
     c = context()
-    evaluation.validate(c.database, c.storage, job_id)
+    evaluation.validate(c.database, c.settings, c.storage, job_id)

@@ -46,7 +46,10 @@ LOSS_TOLERANCE = 1e-4  # nats; the order of summation differs between processors
 _OF_THE_MOMENT = ("treasury_balance_wei",)  # changes after the receipt
 
 LossFunction = Callable[[bytes, bytes, Split], float]
-"""(canonical spec, model file, validation split) -> validation loss in nats per token."""
+"""(canonical spec, model file, validation split) -> validation loss in nats per token.
+
+Raises GymError, BlockNotFound, ContentError, GatewayUnavailable: the base model is malformed or not available.
+"""
 
 
 def verify_job(
@@ -260,7 +263,7 @@ class _RecordChecks:
         except ValueError as error:
             self._expect("wrong_spec", "spec_cid", "a specification", str(error))
             return None
-        joins = Rounds(self._expect, self._fetch, self._record, spec)
+        joins = Rounds(self._expect, self._fetch, self._record, spec, self._gateway)
         return joins if joins.links() else None
 
     def losses(self, loss: LossFunction | None) -> None:
@@ -278,7 +281,11 @@ class _RecordChecks:
             if stated is None and checkpoint.round in (0, rounds):  # other losses can be unknown at settlement
                 self._expect("wrong_loss", where, "a validation loss", None)
             if loss is not None and validation is not None and index in (0, last) and stated is not None:
-                recomputed = loss(spec, model, validation)
+                try:
+                    recomputed = loss(spec, model, validation)
+                except (GymError, *UNAVAILABLE) as error:
+                    self._expect("unresolvable", where, "the model's inputs", str(error))
+                    continue
                 if abs(recomputed - float(stated)) > LOSS_TOLERANCE:
                     self._expect("wrong_loss", where, f"{recomputed:.6f}", stated)
         first, final = (record.checkpoints[0], record.checkpoints[last]) if record.checkpoints else (None, None)

@@ -7,9 +7,13 @@ from training_gym.aggregate.outer_step import OuterState, initial_outer_state, l
 from training_gym.compress.link_adaptation import top_k_levels
 from training_gym.compress.payload_format import top_k_of
 from training_gym.exchange.deadlines import MAX_STALENESS, staleness_weight
+from training_gym.model.folder import load_files
 from training_gym.spec.config import TrainingSpec
+from training_gym.spec.errors import GymError
 from training_gym.units.checkpoint import CheckpointManifest, initial_checkpoint, load_state, save_state
 from zoo_compute.audit.settlements import Expect
+from zoo_compute.content.base_models import BaseFiles
+from zoo_compute.content.gateway import UNAVAILABLE, GatewayClient
 from zoo_protocol.content.unixfs import cid_of_file
 from zoo_protocol.payments.job_record import AggregationRecord, JobRecord, UnitRecord
 
@@ -20,8 +24,11 @@ Fetch = Callable[[str | None, str | None], bytes | None]
 class Rounds:
     """Checks of a record's checkpoints and starts; each adds its findings."""
 
-    def __init__(self, expect: Expect, fetch: Fetch, record: JobRecord, spec: TrainingSpec) -> None:
+    def __init__(
+        self, expect: Expect, fetch: Fetch, record: JobRecord, spec: TrainingSpec, gateway: GatewayClient
+    ) -> None:
         self._expect, self._fetch, self._record, self._spec = expect, fetch, record, spec
+        self._gateway = gateway
         self._manifests: list[CheckpointManifest] = []
         self._aggregations: list[AggregationRecord] = []
         self._state: tuple[int, OuterState] | None = None  # of the last join, by the round that it starts
@@ -111,10 +118,21 @@ class Rounds:
 
     def _first_model(self) -> None:
         start = self._spec.start_model
-        content = initial_checkpoint(self._spec) if start is None else self._fetch("spec.start_model", start)
+        content = self._made_model() if start is None else self._fetch("spec.start_model", start)
         if content is not None:
             first = cid_of_file(save_state(load_state(self._spec, content)))
             self._expect("wrong_model", "checkpoints[0].model", first, self._manifests[0].model)
+
+    def _made_model(self) -> bytes | None:
+        """Return the model file of fresh parameters or of the base model; None after a finding."""
+        if self._spec.base is None or self._spec.adapter is not None:
+            return initial_checkpoint(self._spec)
+        try:
+            with BaseFiles(self._gateway) as bases:
+                return save_state(dict(load_files(self._spec.model, bases.of(self._spec))))
+        except (GymError, *UNAVAILABLE) as error:
+            self._expect("unresolvable", "spec.model_config.base", "a base model", str(error))
+            return None
 
     def _outer_state(self, round_: int) -> OuterState | None:
         """Return the state before a round; None after a finding."""

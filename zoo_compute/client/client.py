@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from training_gym.data.dataset import DatasetManifest, describe_shard
+from training_gym.spec.manifests import MAX_MANIFEST_BYTES
 from zoo_compute.base.amounts import parse_zen
 from zoo_compute.base.errors import ConfigError, Mismatch, Unreachable
 from zoo_compute.base.models import (
@@ -164,9 +165,10 @@ class Client:
             "tier": state.tier,
             "sampling_bps": state.sampling_bps,
             "model_config": state.spec["model_config"],
+            "adapter_config": state.spec.get("adapter_config"),
         }
         for name, value in (expected | {name: body[name] for name in expected.keys() & body.keys()}).items():
-            if request[name] != value:
+            if request.get(name) != value:
                 raise Mismatch("quote-mismatch", f"the market proposes {name} {request[name]!r}, not {value!r}")
         if request["data_config"]["dataset"] != state.spec["data_config"]["dataset"]:
             raise Mismatch("quote-mismatch", "the market proposes another dataset")
@@ -327,7 +329,7 @@ class Client:
         return Quote.model_validate(self.connection.post("/v1/quotes", request, repeatable=True))
 
     def _request(self, spec: JobSpec) -> dict[str, Any]:
-        """Return the body of a quote request: uploads files, fills in the price and the deadline."""
+        """Return the body of a quote request: uploads files, completes model, price and wait."""
         dataset, max_price = spec.dataset, spec.max_price
         if isinstance(dataset, LocalDataset):
             dataset = self.upload_dataset(dataset.train, dataset.validation)
@@ -335,7 +337,10 @@ class Client:
             tier = self.network().tiers.get(spec.tier)
             max_price = tier.reserve_price_wei if tier else 1  # the market refuses an unknown tier
         return {
-            "model_config": dict(spec.model),
+            "model_config": orders.model_settings(
+                spec.model, lambda cid: self.fetch(cid, max_bytes=MAX_MANIFEST_BYTES)
+            ),
+            **({} if spec.adapter is None else {"adapter_config": dict(spec.adapter)}),
             "data_config": {"dataset": dataset},
             "training_config": dict(spec.training),
             "tier": spec.tier,

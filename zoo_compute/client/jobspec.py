@@ -17,7 +17,8 @@ _SETTINGS = "settings by name, such as {rounds: 100}"
 _AMOUNT = "an amount of ZEN such as 2.5, or of wei such as '2500 wei'"
 
 _KEYS: dict[str, tuple[type | tuple[type, ...], str]] = {
-    "model_config": (dict, _SETTINGS),
+    "model_config": (dict, "settings by name, such as {hidden_size: 256}, or {base: CID}"),
+    "adapter_config": (dict, "settings by name, such as {r: 16}"),
     "data_config": (dict, "{train: FILE, validation: FILE} or {dataset: CID}"),
     "training_config": (dict, _SETTINGS),
     "name": (str, "lower-case letters, digits and dashes, such as shakespeare-1"),
@@ -33,7 +34,10 @@ _KEYS: dict[str, tuple[type | tuple[type, ...], str]] = {
 """Keys of a job file: type, and expected form for error messages."""
 
 _AMOUNTS = ("budget_max", "max_price")
-_FIELDS = {"model_config": "model", "data_config": "dataset", "training_config": "training"}  # of a spec, by key
+_FIELDS = {  # of a spec, by key
+    **{"model_config": "model", "adapter_config": "adapter"},
+    **{"data_config": "dataset", "training_config": "training"},
+}
 _FLOAT, _TEXT = "tag:yaml.org,2002:float", "tag:yaml.org,2002:str"
 
 _EXPONENT = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+\Z")
@@ -57,7 +61,9 @@ class JobSpec:
         budget_max: wei of ZEN in escrow, an upper bound of the cost.
         max_price: highest price in wei of ZEN per GPU-hour, fee included; None: the tier's reserve price.
         wait: time limit for capacity; afterwards the job expires with a full refund.
-        model: ``hidden_size, num_hidden_layers, …``; the market fills in defaults.
+        model: ``hidden_size, num_hidden_layers, …``, or ``base``, the CID of a base model's manifest; the market fills
+            in defaults.
+        adapter: ``r, lora_alpha, …`` of an adapter on the frozen base; None trains all parameters.
         training: ``rounds, inner_steps, batch_size, learning_rate, …``.
         checkpoint: ``interval`` in rounds and ``redundancy`` in nodes.
         requirements: of each node: ``regions, excluded_regions, environment_classes, min_gpu_memory_gb,
@@ -73,6 +79,7 @@ class JobSpec:
     tier: str = "bronze"
     nodes: int = 1
     model: Mapping[str, Any] = field(default_factory=dict)
+    adapter: Mapping[str, Any] | None = None
     training: Mapping[str, Any] = field(default_factory=dict)
     checkpoint: Mapping[str, Any] = field(default_factory=dict)
     requirements: Mapping[str, Any] = field(default_factory=dict)

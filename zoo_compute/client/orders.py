@@ -1,16 +1,39 @@
 """Signing of orders: documents from the user's request, not the market's answer."""
 
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
+from training_gym.model.base import completed_settings
+from training_gym.model.folder import ModelManifest
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.costs import flops_per_unit
 from training_gym.spec.errors import GymError
-from zoo_compute.base.errors import Mismatch
+from training_gym.spec.setting_fields import cid
+from zoo_compute.base.errors import ConfigError, Mismatch
 from zoo_compute.base.models import Network, Quote
 from zoo_compute.chain.wallet import Wallet
 from zoo_protocol import messages
 from zoo_protocol.messages import Domain, JobOrder
+
+
+def model_settings(given: Mapping[str, Any], fetch: Callable[[str], bytes]) -> dict[str, Any]:
+    """Return a job's ``model_config``, completed by its base model as the market completes it.
+
+    Args:
+        fetch: returns a manifest's bytes, compared with their CID.
+
+    Raises:
+        ConfigError: the base model cannot be trained, or a setting contradicts it.
+    """
+    if given.get("base") is None:
+        return dict(given)
+    try:
+        base = cid(given["base"], "model_config.base", "a base model's manifest")
+        return completed_settings(given, ModelManifest.from_bytes(fetch(base)))
+    except GymError as error:
+        remedy = "Correct model_config, or push the model again and give the CID of its manifest."
+        raise ConfigError("base-model-unusable", str(error), remedy=remedy) from error
 
 
 def sign(request: dict[str, Any], quote: Quote, network: Network, wallet: Wallet) -> tuple[str, dict[str, Any]]:
@@ -24,9 +47,9 @@ def sign(request: dict[str, Any], quote: Quote, network: Network, wallet: Wallet
     Raises:
         Mismatch: the quote differs from the request.
     """
-    keys = ("model_config", "data_config", "training_config")
+    keys = ("model_config", "adapter_config", "data_config", "training_config")
     try:
-        spec = TrainingSpec.from_dict({key: request[key] for key in keys}, request["nodes"])
+        spec = TrainingSpec.from_dict({key: request[key] for key in keys if key in request}, request["nodes"])
     except GymError as error:
         raise Mismatch("quote-mismatch", f"the market quoted a job that this version refuses: {error}") from error
     tier = network.tiers[request["tier"]]

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from training_gym.data.dataset import Split
@@ -10,6 +11,7 @@ from zoo_compute.audit.receipt import differences, verify_job, verify_round
 from zoo_compute.base.amounts import short_zen
 from zoo_compute.base.errors import Finding, Mismatch
 from zoo_compute.client.client import Client
+from zoo_compute.content.base_models import BaseFiles
 from zoo_compute.terminal.output import in_zen, print_facts, print_note, print_records, print_table
 
 
@@ -42,13 +44,15 @@ def _verification(unit: dict[str, Any]) -> dict[str, Any]:
     return {"sampled": ", ".join(map(str, unit["drawn_segments"])) or "none", "detection": f"{chance:.1%}"}
 
 
-def _loss(spec: bytes, model: bytes, validation: Split) -> float:
+def _loss(bases: BaseFiles, spec: bytes, model: bytes, validation: Split) -> float:
     from training_gym.evaluate.loss import validation_loss  # loads torch
+    from training_gym.model.network import base_of
     from training_gym.spec.config import TrainingSpec
     from training_gym.units.checkpoint import load_state
 
     known = TrainingSpec.from_dict(json.loads(spec))
-    return validation_loss(known, load_state(known, model), validation)
+    base = base_of(known.model, bases.of(known), known.training.precision) if known.reads_base else None
+    return validation_loss(known, load_state(known, model), validation, base=base)
 
 
 def check_receipt(client: Client, receipt: dict[str, Any], rounds: int | None = 1) -> None:
@@ -57,8 +61,8 @@ def check_receipt(client: Client, receipt: dict[str, Any], rounds: int | None = 
     Raises:
         Mismatch: there are differences.
     """
-    with evidence_of(client.network()) as (chain, gateway):
-        recomputed = verify_job(receipt["job_id"], chain, gateway, _loss, rounds)
+    with evidence_of(client.network()) as (chain, gateway), BaseFiles(gateway) as bases:
+        recomputed = verify_job(receipt["job_id"], chain, gateway, partial(_loss, bases), rounds)
     require_no_findings(recomputed.findings + differences(receipt, recomputed.receipt))
 
 

@@ -162,6 +162,7 @@ FIELDS: dict[str, Any] = {
     "rate_schedule": "warm-up over 10 steps, then linear decay to 0% of the peak rates at step 240",
     "settings_by_size": {"inner_steps": 30, "segment_steps": 6, "top_k": 64, "down_top_k": 64, "round_delay": 1},
     "model_config": _SPEC["model_config"],
+    "adapter_config": {"r": 16, "target_modules": ["q_proj", "v_proj"]},
     "data_config": _SPEC["data_config"],
     "training_config": _SPEC["training_config"],
     "checkpoint": {"interval": 1, "storage": "ipfs", "redundancy": 3},

@@ -80,7 +80,7 @@ def aggregate(database: Database, settings: Settings, storage: Storage, job_id: 
         if round_ is None:
             return
         try:
-            stored, verdicts = _build_checkpoint(storage, job_id, round_)
+            stored, verdicts = _build_checkpoint(storage, settings, job_id, round_)
         except tree.SumLost as lost:
             with database.transaction() as session:
                 tree.recompute_sum(session, job_id, round_.number, lost.cid)
@@ -164,7 +164,9 @@ def _undisputed(units: Iterable[Unit]) -> list[Unit]:
     return [unit for unit in delivered if unit.status != UnitStatus.DISPUTED] or delivered
 
 
-def _build_checkpoint(storage: Storage, job_id: str, round_: _Round) -> tuple[StoredCheckpoint, dict[int, Verdict]]:
+def _build_checkpoint(
+    storage: Storage, settings: Settings, job_id: str, round_: _Round
+) -> tuple[StoredCheckpoint, dict[int, Verdict]]:
     """Store and return the next checkpoint and the verdict on each place."""
     # It names no replica state for a restored payload, since no such file exists. Only the final model is evaluated
     # here: the next round does not wait for the loss of others.
@@ -190,7 +192,8 @@ def _build_checkpoint(storage: Storage, job_id: str, round_: _Round) -> tuple[St
         slot_states={slot: cid for slot, cid in states.items() if slot not in changed},
     )
     if round_.is_last:
-        stored = replace(stored, validation_loss=validation_loss(storage, round_.spec, aggregated.parameters))
+        loss = validation_loss(storage, settings, round_.spec, aggregated.parameters)
+        stored = replace(stored, validation_loss=loss)
     return stored, aggregated.verdicts
 
 

@@ -12,7 +12,9 @@ from market.jobs.models import Job
 from market.platform.db.rows import from_row
 from market.platform.events.service import emit
 from market.platform.storage.client import Storage
+from market.settings import Settings
 from market.training.checkpoints import repository
+from market.training.checkpoints.base_models import frozen_base
 from market.training.checkpoints.models import Checkpoint
 from training_gym.aggregate.outer_step import OuterState, load_outer_state
 from training_gym.data.dataset import DatasetManifest, Split, read_split
@@ -124,16 +126,17 @@ def record_checkpoint(session: Session, stored: StoredCheckpoint) -> None:
     emit(session, manifest.job_id, "checkpoint", seen)
 
 
-def validation_loss(storage: Storage, spec: TrainingSpec, parameters: Arrays) -> str:
+def validation_loss(storage: Storage, settings: Settings, spec: TrainingSpec, parameters: Arrays) -> str:
     """Return the held-out loss in nats per token, a decimal string with six places.
 
     Raises:
-        StorageError: storage failed, or lost the dataset.
-        GymError: the dataset does not match its manifest.
+        StorageError: storage failed, or lost the dataset or the base model.
+        GymError: the dataset or the base model does not match its manifest.
     """
     from training_gym.evaluate import loss as evaluation  # imports torch, which only workers load
 
-    loss = evaluation.validation_loss(spec, parameters, validation_split(storage, spec))
+    validation, base = validation_split(storage, spec), frozen_base(storage, settings, spec)
+    loss = evaluation.validation_loss(spec, parameters, validation, base=base)
     return f"{loss if loss < _MAX_LOSS else _MAX_LOSS:.6f}"
 
 

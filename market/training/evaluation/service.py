@@ -17,7 +17,9 @@ from market.platform.db.session import Database
 from market.platform.events.service import emit
 from market.platform.storage.client import Storage
 from market.platform.storage.errors import BlobCorrupt, BlobNotFound
+from market.settings import Settings
 from market.training.checkpoints import repository as checkpoints_repository
+from market.training.checkpoints.base_models import frozen_base
 from market.training.checkpoints.models import Checkpoint
 from market.training.checkpoints.service import load_parameters, validation_loss, validation_split
 from market.training.units import repository as units_repository
@@ -44,7 +46,7 @@ def jobs_to_validate(database: Database) -> list[str]:
         return list(checkpoints_repository.jobs_without_a_loss(session))
 
 
-def validate(database: Database, storage: Storage, job_id: str) -> None:
+def validate(database: Database, settings: Settings, storage: Storage, job_id: str) -> None:
     """Compute missing losses, newest first, then examine the last round; one worker at a time.
 
     Raises:
@@ -53,13 +55,13 @@ def validate(database: Database, storage: Storage, job_id: str) -> None:
     with database.advisory_lock(f"validate:{job_id}") as alone:
         while alone and (due := _newest_unknown(database, job_id)) is not None:
             spec, checkpoint = due
-            loss = validation_loss(storage, spec, load_parameters(storage, spec, checkpoint.cid))
+            loss = validation_loss(storage, settings, spec, load_parameters(storage, spec, checkpoint.cid))
             with database.transaction() as session:
                 row = session.get_one(Checkpoint, checkpoint.id)
                 row.validation_loss = loss
                 emit(session, job_id, "validation", {"round": row.round, "cid": row.cid, "validation_loss": loss})
         if alone:
-            examine(database, storage, job_id)
+            examine(database, settings, storage, job_id)
 
 
 def _newest_unknown(database: Database, job_id: str) -> tuple[TrainingSpec, Checkpoint] | None:
@@ -77,11 +79,11 @@ def has_outlier_flag(session: Session, unit: UnitSummary) -> bool:
     return any(found or reason in EXCLUDED_FOR for found, reason in newest)
 
 
-def examine(database: Database, storage: Storage, job_id: str) -> None:
+def examine(database: Database, settings: Settings, storage: Storage, job_id: str) -> None:
     """Examine the payloads of the last closed round once, without late ones.
 
     Raises:
-        StorageError: storage failed. GymError: the dataset does not match its manifest.
+        StorageError: storage failed. GymError: the dataset or the base model does not match its manifest.
     """
     with database.transaction() as session:
         job = jobs_repository.job(session, job_id)
@@ -95,7 +97,7 @@ def examine(database: Database, storage: Storage, job_id: str) -> None:
     for unit in units:
         with suppress(BlobNotFound, BlobCorrupt):  # lost by storage, not by the node
             payloads[unit.slot] = storage.get(unit.payload_cid or "", max_bytes=payload_size(spec))
-    found = _outlier_flags(storage, spec, units[0].start_checkpoint_cid, payloads)
+    found = _outlier_flags(storage, settings, spec, units[0].start_checkpoint_cid, payloads)
     with database.transaction() as session:
         rows = units_repository.units_by_id(session, [unit.id for unit in units])
         for unit in units:
@@ -103,7 +105,7 @@ def examine(database: Database, storage: Storage, job_id: str) -> None:
 
 
 def _outlier_flags(
-    storage: Storage, spec: TrainingSpec, checkpoint_cid: str, payloads: dict[int, bytes]
+    storage: Storage, settings: Settings, spec: TrainingSpec, checkpoint_cid: str, payloads: dict[int, bytes]
 ) -> dict[int, list[str]]:
     """Return flag codes by slot; nodes cannot predict the held-out windows."""
     from training_gym.evaluate.loss import mean_loss  # imports torch, which only workers load
@@ -116,6 +118,6 @@ def _outlier_flags(
             decoded[slot] = decode_adapted(spec, data)
         except PayloadError:  # excluded from the aggregation with its own code
             continue
-    parameters = load_parameters(storage, spec, checkpoint_cid)
-    found = measure(spec, parameters, decoded, lambda tried: mean_loss(spec, tried, windows))
+    parameters, base = load_parameters(storage, spec, checkpoint_cid), frozen_base(storage, settings, spec)
+    found = measure(spec, parameters, decoded, lambda tried: mean_loss(spec, tried, windows, base=base))
     return {slot: outlier_flags(one) for slot, one in found.items()}

@@ -4,6 +4,7 @@ One transaction under the job's lock fills vacant replicas, offers the round's u
 Aggregation and the first checkpoint run outside that transaction: they use storage and take long.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -24,6 +25,7 @@ from market.providers import service as providers
 from market.providers.outages import service as outages
 from market.settings import Settings
 from market.training.checkpoints import repository as checkpoints_repository
+from market.training.checkpoints.base_models import base_files, base_manifest, frozen_base
 from market.training.checkpoints.models import Checkpoint
 from market.training.checkpoints.service import record_checkpoint, state_bytes, store_checkpoint, validation_loss
 from market.training.leases.schemas import LeaseKind
@@ -40,13 +42,15 @@ from market.training.uploads import repository as uploads_repository
 from training_gym.compress.link_adaptation import choose_top_k
 from training_gym.data.dataset import DatasetManifest
 from training_gym.exchange import deadlines
+from training_gym.model.folder import load_files
+from training_gym.model.layout import Arrays, initial_parameters
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.costs import flops_per_unit
 from training_gym.spec.errors import GymError
 from training_gym.spec.manifests import MAX_MANIFEST_BYTES
-from training_gym.units.checkpoint import initial_checkpoint, load_state
+from training_gym.units.checkpoint import load_state
 
-_DATASET_UNUSABLE = "dataset_unusable"
+_BASE_UNUSABLE, _DATASET_UNUSABLE = "base_unusable", "dataset_unusable"
 _WAITED_FOR_BYTES = 4 << 30
 """Bytes of a split that a worker waits for from other IPFS nodes. A larger split must be local."""
 
@@ -57,16 +61,16 @@ def dispatch(database: Database, settings: Settings, storage: Storage, job_id: s
         job = jobs_repository.job(session, job_id)
         starts = job is not None and job.status in (JobStatus.MATCHING, JobStatus.RUNNING)
         needs_checkpoint = starts and checkpoints_repository.checkpoint(session, job_id, 0) is None
-    usable = not needs_checkpoint or build_initial_checkpoint(database, storage, job_id)
+    unusable = build_initial_checkpoint(database, settings, storage, job_id) if needs_checkpoint else None
     with database.transaction() as session:
         job = jobs_repository.lock_job(session, job_id)
         if job is None:
             return
-        if not usable:
+        if unusable is not None:
             if job.status == JobStatus.RUNNING:
-                _fail(session, job, _DATASET_UNUSABLE)
+                _fail(session, job, unusable)
             elif job.status == JobStatus.MATCHING:
-                cancel_now(session, job, MARKET, _DATASET_UNUSABLE)
+                cancel_now(session, job, MARKET, unusable)
         if job.status == JobStatus.RUNNING:
             _advance_round(session, settings, job)
         if job.status in (JobStatus.RUNNING, JobStatus.VERIFYING):
@@ -272,48 +276,69 @@ def _top_k(session: Session, job: Job, provider: str) -> int:
     return choose_top_k(spec, report.get("up_bytes_per_second"), work * report["compute_ms"] / 1000)
 
 
-def build_initial_checkpoint(database: Database, storage: Storage, job_id: str) -> bool:
-    """Pin the dataset, then build and record round 0's checkpoint, once.
+def build_initial_checkpoint(database: Database, settings: Settings, storage: Storage, job_id: str) -> str | None:
+    """Pin the inputs, then build and record round 0's checkpoint, once.
 
     Returns:
-        False if the dataset is missing or does not match its manifest.
+        The reason of the job's end if an input is missing or does not match its manifest.
 
     Raises:
         StorageUnavailable: storage failed; retry.
     """
     with database.advisory_lock(f"checkpoint:{job_id}") as alone:
         if not alone:
-            return True
+            return None
         with database.transaction() as session:
             job = jobs_repository.job(session, job_id)
             if job is None or checkpoints_repository.checkpoint(session, job_id, 0) is not None:
-                return True
-        spec = TrainingSpec.from_dict(job.spec)
+                return None
+        spec, reason = TrainingSpec.from_dict(job.spec), _BASE_UNUSABLE
         try:
-            _pin_inputs(database, storage, spec)
-            parameters = load_state(spec, _initial_model(storage, spec))
+            _pin_base(database, storage, spec)
+            parameters = _initial_parameters(storage, settings, spec)
+            frozen_base(storage, settings, spec)
+            reason = _DATASET_UNUSABLE
+            _pin_dataset(database, storage, spec)
             stored = store_checkpoint(
                 storage, spec, job_id=job_id, round_=0, parent=None, parameters=parameters, slot_states={}
             )
-            stored = replace(stored, validation_loss=validation_loss(storage, spec, parameters))
+            stored = replace(stored, validation_loss=validation_loss(storage, settings, spec, parameters))
         except (GymError, BlobNotFound, BlobCorrupt, BlobTooLarge):
-            return False
+            return reason
         with database.transaction() as session:
             record_checkpoint(session, stored)
-    return True
+    return None
 
 
-def _initial_model(storage: Storage, spec: TrainingSpec) -> bytes:
-    if spec.start_model is None:
-        return initial_checkpoint(spec)
-    return storage.get(spec.start_model, max_bytes=state_bytes(spec))
+def _initial_parameters(storage: Storage, settings: Settings, spec: TrainingSpec) -> Arrays:
+    """Return the trained parameters: of the start model, of the base model, or fresh ones."""
+    if spec.start_model is not None:
+        return load_state(spec, storage.get(spec.start_model, max_bytes=state_bytes(spec)))
+    if spec.base is not None and spec.adapter is None:
+        return dict(load_files(spec.model, base_files(storage, settings, spec)))
+    return initial_parameters(spec)
 
 
-def _pin_inputs(database: Database, storage: Storage, spec: TrainingSpec) -> None:
+def _pin_base(database: Database, storage: Storage, spec: TrainingSpec) -> None:
+    if spec.base is not None:
+        _pin(
+            database,
+            storage,
+            spec.base,
+            [(one.cid, one.size) for one in base_manifest(storage, spec.base).files.values()],
+        )
+
+
+def _pin_dataset(database: Database, storage: Storage, spec: TrainingSpec) -> None:
     manifest = DatasetManifest.from_bytes(storage.get(spec.dataset, max_bytes=MAX_MANIFEST_BYTES))
+    shards = (*manifest.train, *manifest.validation)
+    _pin(database, storage, spec.dataset, [(shard.cid, manifest.size_of(shard)) for shard in shards])
+
+
+def _pin(database: Database, storage: Storage, manifest: str, files: Sequence[tuple[str, int]]) -> None:
+    """Pin a manifest and its files, which are given with their sizes in bytes."""
     with database.transaction() as session:  # an expiring upload of the same file must not unpin it
-        shards = (*manifest.train, *manifest.validation)
-        uploads_repository.detach_pins(session, [spec.dataset, *(shard.cid for shard in shards)])
-    storage.pin(spec.dataset)
-    for shard in shards:
-        storage.pin(shard.cid, size=min(manifest.size_of(shard), _WAITED_FOR_BYTES))
+        uploads_repository.detach_pins(session, [manifest, *(cid for cid, _ in files)])
+    storage.pin(manifest)
+    for cid, size in files:
+        storage.pin(cid, size=min(size, _WAITED_FOR_BYTES))

@@ -99,7 +99,7 @@ def test_job_dataset_survives_release_of_equal_unit_file(world: World, nodes: li
     world.call(lambda session: session.add(Upload(unit_id=unit.id, purpose=uploads.PAYLOAD, **state)))
     manifest = world.storage.put(DatasetManifest((split,), (split,)).to_bytes(), max_bytes=2**20).cid
     world.spec = replace(world.spec, dataset=manifest)
-    rounds.build_initial_checkpoint(world.database, world.storage, world.job())
+    rounds.build_initial_checkpoint(world.database, world.settings, world.storage, world.job())
     assert uploads.delete_stale(world.database, world.storage, utc_now()) == 1
     assert world.storage.is_pinned(split.cid)
 

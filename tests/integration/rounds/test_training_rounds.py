@@ -80,7 +80,7 @@ def test_next_round_opens_before_loss_is_known(world: World, nodes: list[str], m
         world.aggregate(job_id)
         assert ("jobs.validate", (job_id,)) in world.wakes.seen
         with pytest.raises(StorageUnavailable):
-            evaluation.validate(world.database, world.storage, job_id)
+            evaluation.validate(world.database, world.settings, world.storage, job_id)
         world.dispatch(job_id)
     assert len(world.units(job_id, round=1)) == 4
     first, unknown = _losses(world, job_id)
@@ -91,7 +91,7 @@ def test_next_round_opens_before_loss_is_known(world: World, nodes: list[str], m
 
     assert evaluation.jobs_to_validate(world.database) == [job_id]
     for _ in range(2):
-        evaluation.validate(world.database, world.storage, job_id)
+        evaluation.validate(world.database, world.settings, world.storage, job_id)
     assert evaluation.jobs_to_validate(world.database) == []
     events = world.all(select(JobEventRow).where(JobEventRow.job_id == job_id))
     [report] = [event.data for event in events if event.kind == "validation"]

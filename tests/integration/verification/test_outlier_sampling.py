@@ -25,16 +25,16 @@ def test_closed_round_is_examined_during_next_one(world: VerificationWorld) -> N
     nodes = [world.node() for _ in range(4)]
     job_id = world.delivered_job(nodes)
     assert [unit.doubts for unit in world.units(job_id, round=0)] == [None] * 4
-    evaluation.validate(world.database, world.storage, job_id)  # the round is open: nothing to examine
+    evaluation.validate(world.database, world.settings, world.storage, job_id)  # the round is open: nothing to examine
     assert [unit.doubts for unit in world.units(job_id, round=0)] == [None] * 4
     world.aggregate(job_id)
-    evaluation.validate(world.database, world.storage, job_id)
+    evaluation.validate(world.database, world.settings, world.storage, job_id)
     found = [unit.doubts for unit in world.units(job_id, round=0)]
     assert all(codes is not None for codes in found)
     assert [sampled_in_full(world, unit.provider) for unit in world.units(job_id, round=0)] == [
         bool(unit.doubts) or unit.included is False for unit in world.units(job_id, round=0)
     ]
-    evaluation.validate(world.database, world.storage, job_id)
+    evaluation.validate(world.database, world.settings, world.storage, job_id)
     assert [unit.doubts for unit in world.units(job_id, round=0)] == found
 
 

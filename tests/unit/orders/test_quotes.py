@@ -53,7 +53,7 @@ def _request(tier: str, segments: int, max_price: int, inner_steps: int = 64, ro
                 "sequence_length": 2_048,
             },
             "data_config": {"dataset": "b" * 59},
-            "training_config": steps | {"batch_size": 512},
+            "training_config": steps | {"batch_size": 512, "micro_batch_size": 1},
             "tier": tier,
             "nodes": 1,
             "budget_max": str(2**90),

@@ -10,10 +10,10 @@ from typing import Any
 
 from training_gym.aggregate.outer_step import downlink
 from training_gym.data.dataset import DatasetManifest, Split, unit_places
-from training_gym.model.folder import ModelManifest
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.manifests import MAX_MANIFEST_BYTES
 from training_gym.units.checkpoint import CheckpointManifest
+from zoo_compute.content.base_models import fetch_base
 from zoo_compute.content.blockstore import BlockNotFound
 from zoo_compute.content.gateway import GatewayClient
 from zoo_compute.node.disk.workspace import Workspace
@@ -67,6 +67,8 @@ def unit_task(task: dict[str, Any], workspace: Workspace, gateway: GatewayClient
         SlotStateMissing: the replica state is neither on this node nor on storage.
         ContentError, BlockNotFound, GatewayUnavailable: an input cannot be fetched.
     """
+    spec = TrainingSpec.from_dict(task["spec"])
+    base = base_files(spec, workspace, gateway)  # first: a job whose base is refused downloads nothing else
     model, data = model_and_data(task, workspace, gateway, run)
     payloads = {name: task[f"{name}_cid"] for name in ("restored_payload", "eager_payload")}
     return {
@@ -76,7 +78,7 @@ def unit_task(task: dict[str, Any], workspace: Workspace, gateway: GatewayClient
         "slot": task["slot"],
         "checkpoint": str(model),
         "train_data": data,
-        "base": base_files(TrainingSpec.from_dict(task["spec"]), workspace, gateway),
+        "base": base,
         "slot_state": _slot_state_file(task, workspace, gateway),
         **{name: None if cid is None else str(workspace.fetch(gateway, cid)) for name, cid in payloads.items()},
         "environment": task["environment"],
@@ -86,7 +88,7 @@ def unit_task(task: dict[str, Any], workspace: Workspace, gateway: GatewayClient
 def model_and_data(
     task: dict[str, Any], workspace: Workspace, gateway: GatewayClient, run: Run
 ) -> tuple[Path, dict[str, Any]]:
-    """Return a job's model at a checkpoint, and the shards that a unit reads; raises as :func:`unit_task`."""
+    """Return a job's model and the shards that a unit reads; raises as :func:`unit_task`."""
     spec = TrainingSpec.from_dict(task["spec"])
     dataset = DatasetManifest.from_bytes(gateway.fetch(spec.dataset, max_bytes=MAX_MANIFEST_BYTES))
     checkpoint = CheckpointManifest.from_bytes(gateway.fetch(task["checkpoint_cid"], max_bytes=MAX_MANIFEST_BYTES))
@@ -99,11 +101,14 @@ def model_and_data(
 
 
 def base_files(spec: TrainingSpec, workspace: Workspace, gateway: GatewayClient) -> dict[str, str] | None:
-    """Return the weights of a base model that units read as files by name; else None."""
-    if not spec.reads_base or spec.base is None:
+    """Return the weights of a base model that units read as files by name; else None.
+
+    Jobs share them, as all inputs. Raises as :func:`zoo_compute.content.base_models.fetch_base`.
+    """
+    if not spec.reads_base:
         return None
-    manifest = ModelManifest.from_bytes(gateway.fetch(spec.base, max_bytes=MAX_MANIFEST_BYTES))
-    return {name: str(workspace.fetch(gateway, manifest.files[name].cid)) for name in manifest.weights()}
+    files = fetch_base(spec, gateway, lambda file: workspace.fetch(gateway, file.cid, max_bytes=file.size))
+    return {name: str(path) for name, path in files.items()}
 
 
 def _slot_state_file(task: dict[str, Any], workspace: Workspace, gateway: GatewayClient) -> str | None:

@@ -1,0 +1,126 @@
+"""Inputs of a job in storage: its dataset, and its base model.
+
+A base model's manifest completes the specification. Only manifests are read. The worker that makes the first checkpoint
+reads the files (``market/training/checkpoints``).
+"""
+
+from typing import TypeVar
+
+from market.orders.errors import BaseModelNotFound, DatasetNotFound, InvalidBaseModel, InvalidDataset, InvalidSpec
+from market.orders.schemas import JobSpec
+from market.platform.storage.client import Storage
+from market.platform.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge
+from training_gym.data.dataset import DatasetManifest, check_samples
+from training_gym.model.base import check_base, completed_settings
+from training_gym.model.folder import ModelManifest
+from training_gym.spec.architectures import read_model
+from training_gym.spec.config import TrainingSpec
+from training_gym.spec.errors import GymError, ManifestError, SpecError
+from training_gym.spec.manifests import MAX_MANIFEST_BYTES
+from training_gym.spec.setting_fields import cid
+from zoo_protocol.content.cid import InvalidCid
+
+_BASE = "model_config.base"
+_UNUSABLE = (BlobTooLarge, BlobCorrupt, InvalidCid)
+Request = TypeVar("Request", bound=JobSpec)
+
+
+def with_base_settings(request: Request, storage: Storage, max_parameters: int) -> Request:
+    """Return the request with every setting of its base model; one without a base is unchanged.
+
+    Raises:
+        InvalidSpec: no CID, an unknown setting, or one that contradicts the base model's configuration.
+        BaseModelNotFound: storage lacks the manifest or a file.
+        InvalidBaseModel: ``reason`` is the code of the broken rule.
+        StorageUnavailable: storage failed.
+    """
+    named = request.model_settings.get("base")
+    if named is None:
+        return request
+    try:
+        base = cid(named, _BASE, "a base model's manifest")
+        manifest = _base_manifest(storage, base)
+        settings = completed_settings(request.model_settings, manifest)
+        model = read_model({name: value for name, value in settings.items() if name != "base"})
+    except SpecError as error:
+        raise InvalidSpec(str(error), field=error.field, extra={"reason": error.code}) from error
+    try:
+        check_base(manifest, model, max_parameters)
+    except GymError as error:
+        raise _invalid_base(base, error, error.code) from error
+    storage.once_a_minute(("base", base), lambda: _check_base_files(storage, base, manifest))
+    return request.model_copy(update={"model_settings": settings})
+
+
+def _base_manifest(storage: Storage, base: str) -> ModelManifest:
+    """Return a manifest of a supported model; raises as :func:`with_base_settings`."""
+    try:
+        manifest = ModelManifest.from_bytes(storage.get(base, max_bytes=MAX_MANIFEST_BYTES))
+        manifest.default_model()
+    except BlobNotFound as error:
+        raise BaseModelNotFound(f"Storage did not find {_BASE}: {error}", field=_BASE) from error
+    except GymError as error:
+        raise _invalid_base(base, error, error.code) from error
+    except _UNUSABLE as error:
+        raise _invalid_base(base, error, "unreadable") from error
+    return manifest
+
+
+def _check_base_files(storage: Storage, base: str, manifest: ModelManifest) -> None:
+    try:
+        for name, file in manifest.files.items():
+            if (size := storage.stat(file.cid)) != file.size:
+                raise ManifestError("wrong_size", f"files.{name}", f"is {file.size}; the file has {size} bytes")
+    except BlobNotFound as error:
+        raise BaseModelNotFound(f"Storage did not find a file of {_BASE}: {error}", field=_BASE) from error
+    except ManifestError as error:
+        raise _invalid_base(base, error, error.code) from error
+    except _UNUSABLE as error:
+        raise _invalid_base(base, error, "unreadable") from error
+
+
+def _invalid_base(base: str, error: Exception, reason: str) -> InvalidBaseModel:
+    return InvalidBaseModel(f"The base model {base} is not usable: {error}", field=_BASE, extra={"reason": reason})
+
+
+def require_dataset(storage: Storage, spec: TrainingSpec) -> None:
+    """Check that storage has the job's fitting dataset and start model. Cached for a minute.
+
+    Content does not change under its CID. A dataset that is lost before training ends its job with a refund.
+
+    Raises:
+        DatasetNotFound, InvalidDataset, StorageUnavailable.
+    """
+    inputs = (spec.dataset, spec.start_model, spec.model.sequence_length, spec.model.vocab_size, spec.training.objective)
+    storage.once_a_minute(inputs, lambda: _check_dataset(storage, spec))
+
+
+def _check_dataset(storage: Storage, spec: TrainingSpec) -> None:
+    field = "data_config.dataset"
+    try:
+        manifest = DatasetManifest.from_bytes(storage.get(spec.dataset, max_bytes=MAX_MANIFEST_BYTES))
+        check_samples(spec, manifest.samples)
+        for shard in (*manifest.train, *manifest.validation):
+            if (size := storage.stat(shard.cid)) != manifest.size_of(shard):
+                detail = f"has {shard.tokens} tokens, {manifest.size_of(shard)} bytes; the file has {size} bytes"
+                raise ManifestError("wrong_size", shard.cid, detail)
+        if spec.start_model is not None:
+            field = "data_config.start_model"
+            storage.stat(spec.start_model)
+    except BlobNotFound as error:
+        raise DatasetNotFound(f"Storage did not find {field}: {error}", field=field) from error
+    except (*_UNUSABLE, ManifestError) as error:
+        raise InvalidDataset(f"The dataset {spec.dataset} is not usable: {error}", field=field) from error
+    window = spec.model.sequence_length + 1
+    for name, shards in (("train", manifest.train), ("validation", manifest.validation)):
+        if manifest.samples == "text" and (most := max(shard.tokens for shard in shards)) < window:
+            raise InvalidDataset(
+                f"The longest shard of the {name} split has {most} tokens; expected at least {window}, one training "
+                "sequence.",
+                field=field,
+            )
+    if manifest.vocab_size > spec.model.vocab_size:
+        raise InvalidDataset(
+            f"The dataset has tokens up to {manifest.vocab_size - 1}; the model knows {spec.model.vocab_size}.",
+            field="model_config.vocab_size",
+        )

@@ -1,0 +1,122 @@
+"""Quotes and submissions of jobs on a base model, over HTTP."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit.api.clients import Caller, accepted
+from kit.api.submission_fixtures import (  # noqa: F401  (fixtures)
+    Body,
+    app_on_chain,
+    fake_chain,
+    funded_payer,
+    job_body,
+    sign_document,
+    sign_job,
+    stored_dataset,
+    written,
+)
+from kit.base_models import manifest_of, weights_changed, write_base
+from sqlalchemy import select
+
+from market.jobs.models import Job
+from market.platform.http.services import Services
+from market.platform.storage.client import Storage
+from training_gym.model.folder import ModelManifest
+from training_gym.spec.architectures import read_model
+from training_gym.spec.config import TrainingSpec
+from zoo_protocol.content.unixfs import cid_of_file
+
+MODEL = read_model({"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "max_position_embeddings": 64})
+
+
+@pytest.fixture(name="good")
+def base_manifest(storage: Storage, tmp_path: Path) -> ModelManifest:
+    write_base(tmp_path, MODEL)
+    return manifest_of(tmp_path, lambda content: storage.put(content, max_bytes=1 << 20).cid)
+
+
+@pytest.fixture(name="base")
+def stored_base(storage: Storage, good: ModelManifest) -> str:
+    return storage.put(good.to_bytes(), max_bytes=1 << 20).cid
+
+
+@pytest.mark.parametrize("adapter", [None, {"r": 2}])
+def test_base_completes_the_signed_specification(
+    services: Services, payer: Caller, body: Body, base: str, adapter: Body | None
+) -> None:
+    training = {"inner_steps": 1000, "segment_steps": 100, "batch_size": 64}
+    body |= {"model_config": {"base": base, "sequence_length": 16}, "training_config": training}
+    body |= {} if adapter is None else {"adapter_config": adapter}
+    quote = accepted(payer.post("/v1/quotes", json=body))
+    spec = TrainingSpec.from_dict(quote["spec"], body["nodes"])
+    assert (spec.base, spec.model.hidden_size, spec.model.sequence_length) == (base, 8, 16)
+    assert quote["settings_by_size"] == {
+        name: getattr(spec.training, name) for name in ("optimizer", "learning_rate", "weight_decay")
+    }
+    signed = {**body, "nonce": quote["nonce"], "order_signature": sign_document(payer, quote["order"])}
+    assert accepted(payer.post("/v1/jobs", json=signed), 201)["spec"] == quote["spec"]
+    with services.database.transaction() as session:
+        [job] = session.scalars(select(Job))
+        assert job.request["model_config"] == quote["spec"]["model_config"]
+        assert job.request["adapter_config"] == adapter
+    cloned = accepted(payer.post(f"/v1/jobs/{job.id}/clone", json={}))["quote"]
+    assert cloned["spec_hash"] == quote["spec_hash"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "field", "reason"),
+    [
+        ({"hidden_size": 16}, "invalid-spec", "model_config.hidden_size", "contradicts_base"),
+        ({"base": "nowhere"}, "invalid-spec", "model_config.base", "out_of_range"),
+        ({"base": cid_of_file(b"no such model")}, "base-model-not-found", "model_config.base", None),
+        ({"sequence_length": 65}, "invalid-spec", "model_config.sequence_length", "out_of_range"),
+    ],
+)
+def test_unfit_base_settings_are_refused(
+    services: Services, payer: Caller, body: Body, base: str, changes: Body, code: str, field: str, reason: str | None
+) -> None:
+    answer = payer.post("/v1/quotes", json=body | {"model_config": {"base": base} | changes})
+    problem = answer.json()
+    assert (answer.status_code, problem["code"], problem["field"]) == (422, code, field), problem
+    assert problem.get("reason") == reason
+    assert problem["remedy"]
+    assert written(services) == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda good: good.to_bytes()[:-1], "malformed"),
+        (lambda good: ModelManifest(good.config | {"model_type": "bert"}, good.files).to_bytes(), "unsupported_value"),
+        (lambda good: ModelManifest(good.config, {}).to_bytes(), "missing_key"),
+        (lambda good: weights_changed(good, size=1).to_bytes(), "wrong_size"),
+        (lambda good: weights_changed(good, size=next(iter(good.files.values())).size + 1).to_bytes(), "wrong_size"),
+        (lambda good: b" " * (1 << 21), "unreadable"),
+    ],
+)
+def test_poisoned_base_is_refused_before_price(
+    services: Services, payer: Caller, body: Body, good: ModelManifest, change: Any, reason: str
+) -> None:
+    poisoned = services.part(Storage).put(change(good), max_bytes=1 << 21).cid
+    problem = payer.post("/v1/quotes", json=body | {"model_config": {"base": poisoned}}).json()
+    assert (problem["code"], problem["field"], problem["reason"]) == ("invalid-base-model", "model_config.base", reason)
+    assert poisoned in problem["detail"]
+
+
+def test_dataset_beyond_base_vocabulary_is_refused(payer: Caller, body: Body, storage: Storage, tmp_path: Path) -> None:
+    write_base(tmp_path / "small", read_model(MODEL.to_dict() | {"vocab_size": 100}))
+    small = manifest_of(tmp_path / "small", lambda content: storage.put(content, max_bytes=1 << 20).cid)
+    base = storage.put(small.to_bytes(), max_bytes=1 << 20).cid
+    settings = {"base": base, "sequence_length": 8}
+    problem = payer.post("/v1/quotes", json=body | {"model_config": settings}).json()
+    assert (problem["code"], problem["field"]) == ("invalid-dataset", "model_config.vocab_size")
+
+
+def test_unit_beyond_tier_memory_names_both_numbers(payer: Caller, body: Body) -> None:
+    body["model_config"] = {"hidden_size": 1024, "num_hidden_layers": 8, "num_attention_heads": 8, "sequence_length": 8}
+    body["training_config"] = {"inner_steps": 4, "segment_steps": 1, "batch_size": 1}
+    problem = payer.post("/v1/quotes", json=body).json()
+    assert (problem["code"], problem["field"], problem["reason"]) == ("invalid-order", "tier", "unit_too_large")
+    assert "GiB; each GPU of tier bronze has 0.93 GiB" in problem["detail"]
+    accepted(payer.post("/v1/quotes", json=body | {"requirements": {"min_gpu_memory_gb": 16}}))
