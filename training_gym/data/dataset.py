@@ -4,10 +4,12 @@ A manifest is the canonical JSON of::
 
     {"kind": "zoo-dataset/2", "tokenizer": {"cid": ..., "size": bytes, "sha256": "0x..."} or null,
      "vocab_size": above every token, "dtype": "uint8" | "uint16" | "uint32", "source": text, "licence": text,
-     "train": [{"cid": ..., "tokens": number, "sha256": "0x..."}, ...], "validation": [...]}
+     "samples": "text" | "chat" | "preferences", "separator": token that ends a document, or null,
+     "train": [{"cid": ..., "tokens": number, "samples": number, "sha256": "0x..."}, ...], "validation": [...]}
 
-Each shard is one raw file of little-endian tokens. Without a tokenizer the tokens are bytes. A sequence has
-``sequence_length`` + 1 tokens and shares its last one with the next; none crosses the end of a shard. Their order
+A shard of ``text`` is one raw file of little-endian tokens, with 0 ``samples``. Without a tokenizer the tokens are
+bytes. A sequence has ``sequence_length`` + 1 tokens and shares its last one with the next; none crosses the end of a
+shard. A shard of the other kinds has rows (:mod:`training_gym.data.shard_files`). The order of samples
 (:mod:`training_gym.data.order`) is pure, so nodes choose nothing and replays need no state.
 """
 
@@ -36,6 +38,9 @@ from zoo_protocol.hashing import canonical_json, sha256, to_hex
 
 KIND = "zoo-dataset/2"
 DTYPES: dict[str, np.dtype[Any]] = {"uint8": np.dtype("<u1"), "uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
+ROWS_PER_SAMPLE = {"text": 0, "chat": 1, "preferences": 2}
+"""Rows of a sample, by kind; samples of ``text`` follow from the sequence length."""
+OFFSET_BYTES = 4
 MAX_SHARDS = 4096
 MAX_SHARD_TOKENS = 1 << 30
 MAX_TRAIN_TOKENS = MAX_SHARDS * MAX_SHARD_TOKENS
@@ -48,11 +53,12 @@ Tokens = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One file of a split: its CID, its number of tokens and its SHA2-256 as 0x hex."""
+    """One file of a split: CID, numbers of tokens and samples, and SHA2-256 as 0x hex."""
 
     cid: str
     tokens: int
     sha256: str
+    samples: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +72,8 @@ class DatasetManifest:
     tokenizer: StoredFile | None = None
     source: str = ""
     licence: str = ""
+    samples: str = "text"
+    separator: int | None = None
 
     def to_bytes(self) -> bytes:
         """Return the canonical manifest file."""
@@ -77,11 +85,16 @@ class DatasetManifest:
         document = read_fields(read_json(data, "dataset manifest"), "manifest", ["kind", *cls.__slots__])
         if document["kind"] != KIND or document["dtype"] not in DTYPES:
             raise ManifestError("unsupported_value", "manifest.kind", f"must be {KIND!r} of {', '.join(DTYPES)}")
-        tokenizer = document["tokenizer"]
+        tokenizer, kind, separator = (document[name] for name in ("tokenizer", "samples", "separator"))
+        if kind not in ROWS_PER_SAMPLE:
+            raise ManifestError("unsupported_value", "samples", f"is {kind!r:.80}; choose {', '.join(ROWS_PER_SAMPLE)}")
+        vocab_size = read_integer(document["vocab_size"], "vocab_size", 1, 1 << (8 * _width(document["dtype"])))
         return cls(
-            train=_read_split(document["train"], "train", MAX_TRAIN_TOKENS),
-            validation=_read_split(document["validation"], "validation", MAX_VALIDATION_TOKENS),
-            vocab_size=read_integer(document["vocab_size"], "vocab_size", 1, 1 << (8 * _width(document["dtype"]))),
+            train=_read_split(document["train"], "train", MAX_TRAIN_TOKENS, kind),
+            validation=_read_split(document["validation"], "validation", MAX_VALIDATION_TOKENS, kind),
+            vocab_size=vocab_size,
+            samples=kind,
+            separator=None if separator is None else read_integer(separator, "separator", 0, vocab_size - 1),
             dtype=document["dtype"],
             tokenizer=None if tokenizer is None else read_file(tokenizer, "tokenizer", MAX_TOKENIZER_BYTES),
             source=read_pattern(document["source"], "source", f"[^\\0]{{0,{MAX_TEXT}}}", "a short text"),
@@ -90,7 +103,8 @@ class DatasetManifest:
 
     def size_of(self, shard: Shard) -> int:
         """Return the size in bytes of a shard's file."""
-        return shard.tokens * _width(self.dtype)
+        rows = shard.samples * ROWS_PER_SAMPLE[self.samples]
+        return shard.tokens * _width(self.dtype) + (OFFSET_BYTES * (rows + 1) + -(-shard.tokens // 8) if rows else 0)
 
 
 def _width(dtype: str) -> int:
@@ -102,22 +116,21 @@ def describe_shard(cid: str, content: bytes, dtype: str = "uint8") -> Shard:
     return Shard(cid, len(content) // _width(dtype), to_hex(sha256(content)))
 
 
-def _read_split(document: object, name: str, most: int) -> tuple[Shard, ...]:
+def _read_split(document: object, name: str, most: int, kind: str) -> tuple[Shard, ...]:
     if not isinstance(document, list) or not 1 <= len(document) <= MAX_SHARDS:
         raise ManifestError("wrong_type", name, f"must be a list of 1 to {MAX_SHARDS} shards")
-    found = tuple(_read_shard(shard, f"{name}.{number}") for number, shard in enumerate(document))
+    found = tuple(_read_shard(shard, f"{name}.{number}", kind) for number, shard in enumerate(document))
     if (total := sum(shard.tokens for shard in found)) > most:
         raise ManifestError("out_of_range", name, f"has {total} tokens, beyond {most}")
     return found
 
 
-def _read_shard(document: Mapping[str, Any], path: str) -> Shard:
-    fields = read_fields(document, path, ["cid", "tokens", "sha256"])
-    return Shard(
-        cid=read_cid(fields["cid"], f"{path}.cid"),
-        tokens=read_integer(fields["tokens"], f"{path}.tokens", 1, MAX_SHARD_TOKENS),
-        sha256=read_hash(fields["sha256"], f"{path}.sha256"),
-    )
+def _read_shard(document: Mapping[str, Any], path: str, kind: str) -> Shard:
+    fields = read_fields(document, path, ["cid", "tokens", "samples", "sha256"])
+    tokens = read_integer(fields["tokens"], f"{path}.tokens", 1, MAX_SHARD_TOKENS)
+    rows = ROWS_PER_SAMPLE[kind]
+    samples = read_integer(fields["samples"], f"{path}.samples", min(rows, 1), tokens // rows if rows else 0)
+    return Shard(read_cid(fields["cid"], f"{path}.cid"), tokens, read_hash(fields["sha256"], f"{path}.sha256"), samples)
 
 
 class Split:
