@@ -69,7 +69,7 @@ class SourceFile:
         Raises:
             DataError: it is unreadable, or has a broken line, which the error names.
         """
-        with _source_errors(self.name):
+        with source_errors(self.name):
             compression = None if self.form == "parquet" else "infer"
             with closing(self.system.open(self.path, "rb", compression=compression)) as file:
                 if self.form == "parquet":
@@ -104,7 +104,7 @@ def _files_of(source: str) -> list[SourceFile]:
     if scheme not in SCHEMES or "::" in source:
         listed = ", ".join(f"{name}://" for name in SCHEMES)
         raise DataError("unsupported_value", source, f"is not a path or a URL with one of {listed}")
-    with _source_errors(source):
+    with source_errors(source):
         system, path = url_to_fs(source)
         if scheme in ("http", "https"):
             return [_file(system, path, source)]
@@ -132,7 +132,7 @@ def _form(path: str) -> Literal["text", "jsonl", "parquet"] | None:
 
 
 @contextmanager
-def _source_errors(name: str) -> Iterator[None]:
+def source_errors(name: str) -> Iterator[None]:
     """Raise DataError for the errors of a file system."""
     try:
         yield
