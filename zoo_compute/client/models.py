@@ -6,11 +6,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from training_gym.data.text_sources import source_errors
 from training_gym.model.folder import MAX_FILES, ModelManifest, check_file_name, load_files
 from training_gym.spec.architectures import ModelConfig
+from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import GymError, ManifestError
 from training_gym.spec.manifests import MAX_MANIFEST_BYTES, StoredFile, read_json
 from zoo_compute.base.errors import ConfigError
@@ -135,6 +140,14 @@ def pull(client: "Client", cid: str, folder: Path, got: Sent = lambda _: None) -
             client.download(file.cid, path, max_bytes=file.size)
         got(file.size)
     return manifest
+
+
+def load_base(client: "Client", spec: TrainingSpec) -> dict[str, NDArray[np.float32]]:
+    """Return the tensors of a job's base model. Raises as :func:`pull`."""
+    assert spec.base is not None  # an adapter's specification names one
+    with TemporaryDirectory(prefix="zoo-base-") as folder, input_errors():
+        names = pull(client, spec.base, Path(folder)).weights()
+        return dict(load_files(spec.model, {name: Path(folder) / name for name in names}))
 
 
 def fetch_hub(url: str, folder: Path, read: Sent = lambda _: None) -> None:
