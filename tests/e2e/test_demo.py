@@ -67,7 +67,7 @@ def test_demo_receipt_matches_chain_and_storage(devnet: Devnet) -> None:
     assert f"provider-3 left after round {receipt['training']['leaver']['left_after']}" in done.stderr
     _check_that_the_leaver_caught_up_by_updates(info, receipt)
     assert "of the same nodes in one place" in done.stderr
-    assert (devnet.directory / "demo-model.safetensors").stat().st_size > 0
+    assert (devnet.directory / "demo-model" / "model.safetensors").stat().st_size > 0
 
 
 def _check_that_committee_upheld_dispute(info: dict[str, Any], receipt: dict[str, Any], cheat: str) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 
 from training_gym.model.layout import Arrays
-from training_gym.model.network import Base, Network
+from training_gym.model.network import Network
 from training_gym.spec.config import TrainingSpec
 
 
@@ -16,7 +16,7 @@ def generate(
     length: int,
     temperature: float = 0.8,
     seed: int = 0,
-    base: Base | None = None,
+    base: Arrays | None = None,
 ) -> list[int]:
     """Return ``length`` tokens after ``prompt``, sampled with ``seed``; deterministic.
 
@@ -35,7 +35,8 @@ def generate(
     if not prompt or length < 0 or not temperature > 0:
         raise ValueError("expected a prompt of at least one token, length >= 0 and temperature > 0")
     plain = replace(spec, training=replace(spec.training, objective="causal_lm"))  # needs no reference
-    network = Network(plain, parameters, "cpu", base).eval()
+    frozen = None if base is None else {name: torch.from_numpy(values) for name, values in base.items()}
+    network = Network(plain, parameters, "cpu", frozen).eval()
     generator = torch.Generator().manual_seed(seed)
     tokens = list(prompt)
     with torch.no_grad(), network.precision():

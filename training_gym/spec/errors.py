@@ -35,6 +35,10 @@ class ManifestError(GymError):
     """Refusal of a dataset or checkpoint manifest."""
 
 
+class DataError(GymError):
+    """Refusal of training data; ``field`` names its file and line."""
+
+
 class StateError(GymError):
     """Refusal of a checkpoint, boundary state or replica state file."""
 

@@ -40,6 +40,7 @@ class Network(Answer):
     gateway_urls: list[str] = []
     contracts: dict[str, str]
     start_block: int = 0  # of their deployment
+    max_blob_bytes: int = 64 * 1024 * 1024
     fee_bps: int
     sampling_floor_bps: int
     challenge_seconds: int

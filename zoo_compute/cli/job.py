@@ -242,11 +242,11 @@ def receipt(
 @app.command()
 def download(
     job_id: JobId = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Write to this file.")] = Path("model.safetensors"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="Write to this folder.")] = Path("model"),
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Fetch the trained model, checked against its CID."""
+    """Fetch the trained model as a folder that `from_pretrained` loads."""
     with open_client(api_url) as client:
         job = client.find_job(job_id)
         size = job.download(output)
@@ -260,7 +260,7 @@ def download(
 def sample(
     job_id: JobId = None,
     prompt: Annotated[str, typer.Option(help="Continue this text.")] = "The ",
-    length: Annotated[int, typer.Option(min=1, max=100_000, help="Generate so many bytes.")] = 200,
+    length: Annotated[int, typer.Option(min=1, max=100_000, help="Generate so many tokens.")] = 200,
     temperature: Annotated[float, typer.Option(min=0.01, max=10, help="Set the sampling temperature.")] = 0.8,
     seed: Annotated[int, typer.Option(min=0, help="Set the random seed.")] = 0,
     api_url: ApiUrl = None,

@@ -24,6 +24,7 @@ from zoo_compute.cli import (
     verify,
     webhook,
 )
+from zoo_compute.cli.content import dataset, model
 from zoo_compute.cli.session import ApiUrl, open_client
 from zoo_compute.terminal.output import JsonFlag, print_facts, print_json, print_note, report
 
@@ -35,7 +36,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for group in (job, balance, node, provider, verify, dispute, auction, devnet, auth, organisation, webhook, admin):
+for group in (job, dataset, model, balance, node, provider, verify, dispute, auction, devnet, auth, organisation, webhook, admin):
     app.add_typer(group.app)
 
 

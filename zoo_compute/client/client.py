@@ -38,14 +38,13 @@ from zoo_compute.base.models import (
 )
 from zoo_compute.chain.transactions import Chain
 from zoo_compute.chain.wallet import Wallet
-from zoo_compute.client import balance, earnings, jobspec, orders
+from zoo_compute.client import balance, earnings, jobspec, orders, uploads
 from zoo_compute.client.http import Connection
 from zoo_compute.client.job import Approve, Job
 from zoo_compute.client.jobspec import JobSpec, LocalDataset
 from zoo_compute.content.blockstore import BlockNotFound
 from zoo_compute.content.gateway import GatewayClient, GatewayUnavailable
 from zoo_protocol.content.cid import ContentError
-from zoo_protocol.content.unixfs import cid_of_file
 
 API_VARIABLE = "ZOO_API_URL"
 API_KEY_VARIABLE = "ZOO_API_KEY"
@@ -110,13 +109,10 @@ class Client:
             Mismatch: the market stored other content.
             ConfigError: the file cannot be read.
         """
-        content = _read(content)
-        cid = cid_of_file(content)
-        headers = {"Content-Type": "application/octet-stream"}
-        stored = self.connection.call("POST", "/v1/blobs", repeatable=True, content=content, headers=headers)
-        if stored["cid"] != cid:
-            raise Mismatch("upload-mismatch", f"the market stored {stored['cid']}, but the content is {cid}")
-        return cid
+        limit = self.network().max_blob_bytes
+        if isinstance(content, bytes):
+            return uploads.send_bytes(self.connection, content, limit)
+        return uploads.send_file(self.connection, content, limit)
 
     def upload_dataset(self, train: bytes | Path, validation: bytes | Path) -> str:
         """Store a byte-token dataset of two splits. Return the CID of its manifest."""

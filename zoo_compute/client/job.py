@@ -14,6 +14,7 @@ from zoo_compute.client.http import NoAnswer
 
 if TYPE_CHECKING:
     from zoo_compute.client.client import Client
+    from zoo_compute.client.results import TrainedModel
 
 log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.5
@@ -157,15 +158,21 @@ class Job:
         return found
 
     def download(self, path: str | Path) -> int:
-        """Write the trained model (safetensors), checked against its CID. Return its size in bytes.
+        """Write the trained model to the folder ``path``, which ``from_pretrained`` loads.
+
+        Every file is checked against its CID. The folder has the tokenizer and a model card. That of an adapter has
+        its base model too. Return the bytes of the trained tensors.
 
         Raises:
             ZooError: there is no model yet.
+            ConfigError: the folder is not writable.
         """
-        return self._client.download(self._model_cid(), Path(path))
+        from zoo_compute.client.results import write_result
+
+        return write_result(self._client, self._trained(), Path(path))
 
     def sample(self, prompt: str, length: int, *, temperature: float = 0.8, seed: int = 0) -> str:
-        """Generate text after ``prompt`` on this machine. Needs torch.
+        """Generate ``length`` tokens after ``prompt`` on this machine. Needs torch.
 
         Raises:
             ConfigError: the prompt is empty.
@@ -174,16 +181,26 @@ class Job:
         if not prompt:
             raise ConfigError("prompt-empty", "prompt is empty", remedy="Give at least one character.")
         from training_gym.model.generate import generate
-        from training_gym.spec.config import TrainingSpec
         from training_gym.units.checkpoint import load_state
+        from zoo_compute.client import datasets, models, results
 
-        spec = TrainingSpec.from_dict(self.state().spec)
-        model = self._client.fetch(self._model_cid(), max_bytes=16 * spec.num_parameters() + (1 << 20))
-        tokens = generate(spec, load_state(spec, model), list(prompt.encode()), length, temperature, seed)
-        return bytes(tokens).decode(errors="replace")
+        trained = self._trained()
+        spec = trained.spec
+        tokenizer = results.load_tokenizer(self._client, datasets.read_manifest(self._client, spec.dataset))
+        model = self._client.fetch(trained.cid, max_bytes=16 * spec.num_parameters() + (1 << 20))
+        base = None if spec.adapter is None else models.load_base(self._client, spec)
+        given = list(prompt.encode()) if tokenizer is None else tokenizer.encode([prompt])[0]
+        tokens = generate(spec, load_state(spec, model), given, length, temperature, seed, base)
+        return bytes(tokens).decode(errors="replace") if tokenizer is None else tokenizer.decode(tokens)
 
-    def _model_cid(self) -> str:
+    def _trained(self) -> "TrainedModel":
+        from training_gym.spec.config import TrainingSpec
+        from zoo_compute.client.results import TrainedModel
+
         state = self.state()
+        return TrainedModel(self.id, self._model_cid(state), TrainingSpec.from_dict(state.spec))
+
+    def _model_cid(self, state: JobState) -> str:
         if state.final_model_cid is None:
             remedy = "It has ended without one." if state.is_over else f"Wait for it: zoo-compute job watch {self.id}"
             raise ZooError("no-model-yet", f"job {self.id} is {state.status} and has no final model", remedy=remedy)

@@ -85,7 +85,7 @@ def run(directory: Path, *, keep: bool, as_json: bool) -> None:
             await_payout(client, job.id)
             receipt = job.receipt() | {"seconds": _seconds(job, setup, began)}
             receipt["story"] = dispute_report.build_report(client, job, receipt, _cast(info))
-            receipt["training"] = _training(client, job, info, incidents, state.path("demo-model.safetensors"))
+            receipt["training"] = _training(client, job, info, incidents, state.path("demo-model"))
             file = state.path("demo-receipt.json")
             file.write_text(json.dumps(receipt, indent=2) + "\n")
             (print_json if as_json else print_receipt)(receipt)

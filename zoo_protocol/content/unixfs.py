@@ -21,6 +21,8 @@ CHUNK_BYTES = 262_144
 MAX_LINKS = 174
 PIECE_BYTES = 16 * CHUNK_BYTES
 """Size of the pieces in which large files are uploaded; each piece is a file until they are merged."""
+MAX_PIECE_BYTES = 128 * CHUNK_BYTES
+"""Size of the pieces in which users upload large files; a piece has one inner node, so that it can be joined."""
 MAX_AHEAD = 32  # chunks queued in an executor
 MAX_DEPTH = 32  # Kubo's own trees reach 5 at 1 PiB
 MAX_BLOCKS = 1 << 20  # blocks one read may visit: 256 GiB at the usual chunk size

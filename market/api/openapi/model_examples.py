@@ -31,6 +31,7 @@ OF_MODEL: dict[str, dict[str, Any]] = {
     "DomainView": DOMAIN,
     "Efficiency": {"claims": "seconds_compute, seconds_transfer, bytes_up, bytes_down"},
     "FailLease": {"code": "out_of_memory", "detail": "the batch does not fit into 40 GB"},
+    "FileRequest": {"size": 70_000_000, "piece_bytes": 33_554_432, "pieces": [CID, CID, CID]},
     "HistoryPoint": {"rounds": 6},
     "KeyRequest": {"name": "training scripts"},
     "KeyView": {"id": 3, "name": "training scripts"},

@@ -82,6 +82,12 @@ def uploaded_at(session: Session, account: str, cid: str) -> datetime | None:
     return session.scalar(query)
 
 
+def stored_within_day(session: Session, account: str, cids: Collection[str]) -> set[str]:
+    """Return those of the files that the account stored within the last day."""
+    query = select(BlobUpload.cid).where(BlobUpload.account == account, BlobUpload.cid.in_(cids))
+    return {cid for cid in session.scalars(query.where(BlobUpload.created_at > utc_now() - PERIOD)) if cid is not None}
+
+
 def stop_charging(session: Session, account: str, cids: Collection[str | None]) -> None:
     """Stop charging these files to the account, because the market needs them."""
     named = [cid for cid in cids if cid is not None]

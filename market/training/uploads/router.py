@@ -25,7 +25,7 @@ from market.training.leases.schemas import Token
 from market.training.uploads import service
 from market.training.uploads.errors import FileNotAsked, PieceRefused, UploadIncomplete, WrongFile
 from zoo_protocol.content.cid import InvalidCid
-from zoo_protocol.content.unixfs import PIECE_BYTES
+from zoo_protocol.content.unixfs import CHUNK_BYTES, MAX_PIECE_BYTES, PIECE_BYTES
 
 blobs_router = APIRouter(prefix="/v1", tags=["storage"])
 router = APIRouter(prefix="/v1/leases/{lease_id}/files/{cid}", tags=["leases"], dependencies=[REPORTS_LIVENESS])
@@ -35,6 +35,7 @@ PIECE_PATH = "/v1/leases/[^/]+/files/[^/]+/pieces/[^/]+"
 """Matches the paths of pieces, whose bodies are too large for memory."""
 
 _IN_MEMORY = 1024 * 1024
+MAX_FILE_BYTES = 1 << 36
 BINARY_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -173,6 +174,33 @@ class BlobView(BaseModel):
 
     cid: Annotated[str, Field(description="CIDv1, as `ipfs add --cid-version=1 --raw-leaves` computes it.")]
     size: Annotated[int, Field(description="Bytes.")]
+
+
+class FileRequest(BaseModel):
+    """A file whose pieces are stored; each has ``piece_bytes``, the last one has the rest."""
+
+    cid: CidString = Field(description="The whole file's CID.")
+    size: int = Field(ge=1, le=MAX_FILE_BYTES, description="Bytes of the whole file.")
+    piece_bytes: int = Field(
+        ge=CHUNK_BYTES, le=MAX_PIECE_BYTES, multiple_of=CHUNK_BYTES, description="Bytes of each piece but the last."
+    )
+    pieces: list[CidString] = Field(
+        min_length=1, max_length=MAX_FILE_BYTES // MAX_PIECE_BYTES, description="CID of each piece, in order."
+    )
+
+
+@blobs_router.post("/files", status_code=201, responses=refusals(UploadIncomplete, WrongFile, StorageDown))
+def join_file(asked: FileRequest, account: CurrentAccount, services: ServicesDep) -> JoinedView:
+    """Join pieces that the account stored within a day to one file. Idempotent; `missing` lists pieces to store."""
+    count = -(-asked.size // asked.piece_bytes)
+    if len(asked.pieces) != count:
+        detail = f"pieces has {len(asked.pieces)} entries; {asked.size} bytes are {count} pieces."
+        raise InvalidRequest(detail, field="pieces")
+    sizes = [asked.piece_bytes] * (count - 1) + [asked.size - (count - 1) * asked.piece_bytes]
+    pieces = list(zip(asked.pieces, sizes, strict=True))
+    with _storage_errors():
+        size = service.join_stored(services.database, services.part(Storage), account.address, asked.cid, pieces)
+    return JoinedView(cid=asked.cid, size=size)
 
 
 @blobs_router.post(

@@ -232,6 +232,42 @@ def join(database: Database, storage: Storage, asked: FindExpected, address: str
     return blob.size
 
 
+def join_stored(
+    database: Database, storage: Storage, account: str, cid: str, pieces: Sequence[tuple[str, int]]
+) -> int:
+    """Join files that the account stored within a day to one, pin it and return its bytes. Idempotent.
+
+    The pieces are charged to the account's quota already. Pieces of other accounts do not count, so that the answer
+    shows nothing about them.
+
+    Args:
+        pieces: (CID, size in bytes) in order.
+
+    Raises:
+        InvalidCid, StorageUnavailable: retry.
+        UploadIncomplete: pieces are missing; store the listed ones and repeat the call.
+        WrongFile: the pieces form another file, or have other sizes.
+    """
+    parse(cid)
+    if storage.is_pinned(cid):
+        return storage.stat(cid)
+    with database.reading() as session:
+        stored = quota.stored_within_day(session, account, {piece for piece, _ in pieces})
+    missing = [number for number, (piece, _) in enumerate(pieces) if piece not in stored]
+    if missing:
+        remedy = "Store the missing pieces with POST /v1/blobs and repeat this call."
+        detail = f"{len(missing)} of {len(pieces)} pieces are not stored by this account within a day."
+        raise UploadIncomplete(detail, field="pieces", remedy=remedy, extra={"missing": missing[:MAX_NAMED]})
+    try:
+        blob = storage.join(pieces)
+    except BlobCorrupt as error:
+        raise WrongFile(f"The pieces do not have these sizes: {error}", field="pieces") from error
+    if blob.cid != cid:
+        raise WrongFile(f"The pieces form the file {blob.cid}.", field="cid")
+    storage.pin(cid, size=blob.size)
+    return blob.size
+
+
 def _require_whole(pieces: Sequence[tuple[int, str, int]]) -> None:
     full = {number for number, _, size in pieces if size == PIECE_BYTES}
     last = max((number for number, _, _ in pieces), default=0)

@@ -239,16 +239,6 @@ def test_model_is_written_to_writable_file(tmp_path: Path) -> None:
     assert "none/model.safetensors: No such file" in error.value.detail
 
 
-def test_model_is_written_to_any_path_form(monkeypatch: pytest.MonkeyPatch) -> None:
-    client, written = Client("http://market.test", wallet=WALLET), list[Path]()
-    job = client.job("0x" + "00" * 32)
-    monkeypatch.setattr(job, "_model_cid", lambda: CID)
-    monkeypatch.setattr(client, "download", lambda _cid, path: written.append(path))
-    job.download("model.safetensors")  # as the user guide has it
-    job.download(Path("model.safetensors"))
-    assert written == [Path("model.safetensors")] * 2
-
-
 def test_job_is_named_by_its_id() -> None:
     client = Client("http://market.test", wallet=WALLET)
     assert client.job("0x" + "AB" * 32).id == "0x" + "ab" * 32
