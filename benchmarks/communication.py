@@ -8,13 +8,13 @@ at every step over the bytes that one worker sent (up) or fetched (down). Payloa
 For gradients averaged at every step, the input of all-reduce counts.
 
 - ``ddp_adamw``, ``ddp_muon``: dense, each with its best rate; ``ddp`` is the better one.
-- ``powersgd_1``, ``powersgd_4``: gradients as factors of that rank, torch's own hook.
+- ``powersgd_1``, ``powersgd_4``: gradients as factors of that rank, torch's own hook, with the best of their rates.
 - ``diloco``: DiLoCo by our library, all entries at 8 bits; nodes fetch the whole model. Its outer rate and momentum are
   the best of nine trials with rounds of 10 steps, as the published ones are for 500.
 - ``torchft_diloco``: torchft's, whole fp32 parameters, AdamW inside, the same outer step; needs ``make bench-peers``.
   Without it the deficit covers the other peers, with a note, and the command fails at the end, except with ``--quick``.
-- ``sparseloco``: SparseLoCo (Sarfi et al., 2025) with AdamW, 30 steps a round, 2 bits and outer rate 1, but 1,024 of
-  4,096 entries. In 50 rounds the published 64 would send a weight less than once; 1,024 send it 12 times, as 64 do in
+- ``sparseloco``: SparseLoCo (Sarfi et al., 2025) with AdamW, 15 steps a round, 2 bits and outer rate 1, but 512 of
+  4,096 entries. In 100 rounds the published 64 would send a weight 1.6 times; 512 send it 12 times, as 64 do in
   800 rounds. Every worker fetches the other seven payloads.
 - ``default``: the defaults of a training specification.
 - ``at_20x`` to ``at_4000x``: our method along the curve.

@@ -130,14 +130,14 @@ METHODS: dict[str, Method] = {
     "ddp_adamw": Method("steps", ADAMW),
     "default": Method("rounds", {}),
     "at_1000x": Method("rounds", rounds_of(60) | sparse(1750)),
-    "sparseloco": Method("all_gather", sparseloco(30, 1024, 32e-3)),
+    "sparseloco": Method("all_gather", sparseloco(15, 512, 32e-3)),
     "torchft_diloco": Method("torchft", ADAMW | diloco(0.7, 0.5)),
     "diloco": Method("rounds", diloco(0.7, 0.5)),
-    "powersgd_4": Method("steps", powersgd(4, 32e-3)),
+    "powersgd_4": Method("steps", powersgd(4, 16e-3)),
     "at_4000x": Method("rounds", rounds_of(250) | sparse(4096) | {"outer_learning_rate": 1.0, "outer_momentum": 0.0}),
     "at_70x": Method("rounds", rounds_of(10) | sparse(4096, 4)),
     "at_20x": Method("rounds", rounds_of(5) | sparse(4096, 8)),
-    "powersgd_1": Method("steps", powersgd(1, 32e-3)),
+    "powersgd_1": Method("steps", powersgd(1, 16e-3)),
 }
 OURS = ("at_20x", "at_70x", "default", "at_1000x", "at_4000x")
 PEERS = ("ddp_adamw", "ddp_muon", "powersgd_1", "powersgd_4", "diloco", "torchft_diloco", "sparseloco")
@@ -199,11 +199,15 @@ TRIALS: dict[str, Method] = {
     },
     **{
         f"SparseLoCo, H{steps}, {top_k} entries, AdamW {rate}": Method("all_gather", sparseloco(steps, top_k, rate))
-        for steps, top_k in ((15, 512), (30, 512), (30, 1024))
-        for rate in (8e-3, 16e-3, 32e-3)
+        for steps, top_k, rates in (
+            (15, 512, (8e-3, 16e-3, 32e-3, 64e-3)),
+            (30, 512, (8e-3, 16e-3, 32e-3)),
+            (30, 1024, (8e-3, 16e-3, 32e-3)),
+        )
+        for rate in rates
     },
 }
 """Settings tried with ``--tune``. Ours (H: steps per round) have all entries at 2 bits and AdamW 16e-3 unless stated.
 
-Each peer has nine trials, as many as ours have with rounds of 20.
+Each peer has nine or ten trials, as many as ours have with rounds of 20.
 """

@@ -59,6 +59,7 @@ def test_locks_with_equal_checksums_are_independent(database_url: str) -> None:
         assert held
 
 
+@pytest.mark.long
 @pytest.mark.sized
 def test_many_concurrent_requests_succeed_on_small_pool(api: httpx.Client, app: FastAPI, database_url: str) -> None:
     """Each request takes two transactions; a pool of three must serve them all."""

@@ -78,6 +78,7 @@ def known(api: httpx.Client, app: FastAPI, world: World) -> tuple[Caller, dict[s
     }
 
 
+@pytest.mark.long
 @pytest.mark.sized
 def test_every_operation_answers_as_documented(
     api: httpx.Client, app: FastAPI, known: tuple[Caller, dict[str, Any]]

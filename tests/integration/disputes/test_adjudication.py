@@ -34,6 +34,8 @@ from zoo_protocol.hashing import to_hex
 from zoo_protocol.payments.job_record import leaf_of
 from zoo_protocol.payments.receipt import JobSettlement
 
+pytestmark = pytest.mark.long
+
 STAKE, BOND, COST = 1_000 * ZEN, TERMS.bond_wei, TERMS.cost_wei
 OTHER_CHEAT = wallet(9)
 
@@ -111,7 +113,6 @@ def check_paid(live: QuorumWorld, job_id: str, honest: Node, cheat: Node) -> Non
     assert statuses == {honest.address: "verified", cheat.address: "rejected"}
 
 
-@pytest.mark.long
 @pytest.mark.usefixtures("with_referees")
 def test_rejected_dispute_costs_market_bond_and_pays_unit(
     live: QuorumWorld, honest: Node, dissenters: list[Node]
@@ -141,7 +142,6 @@ def test_rejected_dispute_costs_market_bond_and_pays_unit(
     live.check_books()
 
 
-@pytest.mark.long
 @pytest.mark.usefixtures("with_referees")
 def test_unresponsive_provider_loses_after_response_deadline(
     live: QuorumWorld, cheat: Node, verifiers: list[Node]
@@ -167,7 +167,6 @@ def check_slashed_by_operator(live: QuorumWorld, cheat: Node, reason: str) -> No
     live.check_books()
 
 
-@pytest.mark.long
 def test_operator_slashes_with_reason_when_referees_are_few(
     live: QuorumWorld, cheat: Node, verifiers: list[Node]
 ) -> None:
@@ -176,7 +175,6 @@ def test_operator_slashes_with_reason_when_referees_are_few(
     assert live.challenges() == live.sent() == []
 
 
-@pytest.mark.long
 def test_operator_slashes_in_class_with_few_referees(live: QuorumWorld, cheat: Node, verifiers: list[Node]) -> None:
     """A committee would stay inconclusive, as most of its members sign nothing."""
     live.referees_here = live.referees(of_class=2)
@@ -187,7 +185,6 @@ def test_operator_slashes_in_class_with_few_referees(live: QuorumWorld, cheat: N
     assert live.provider(cheat.address).status == "jailed"
 
 
-@pytest.mark.long
 def test_committee_decides_when_class_has_enough_referees(
     live: QuorumWorld, cheat: Node, verifiers: list[Node]
 ) -> None:
@@ -198,7 +195,6 @@ def test_committee_decides_when_class_has_enough_referees(
     check_upheld(live, job_id, cheat)
 
 
-@pytest.mark.long
 @pytest.mark.usefixtures("with_referees")
 def test_referees_of_provider_owner_form_no_committee(live: QuorumWorld, honest: Node) -> None:
     job_id = live.train(honest)
@@ -216,7 +212,6 @@ def test_referees_of_provider_owner_form_no_committee(live: QuorumWorld, honest:
     assert route() == Route(Decider.OPERATOR, Reason.TOO_FEW_REFEREES)
 
 
-@pytest.mark.long
 @pytest.mark.usefixtures("with_referees")
 def test_two_disputes_are_upheld(live: QuorumWorld, cheat: Node, cheating: Executor, verifiers: list[Node]) -> None:
     second = provider(live, OTHER_CHEAT, cheating)
@@ -231,7 +226,6 @@ def test_two_disputes_are_upheld(live: QuorumWorld, cheat: Node, cheating: Execu
     live.check_books()
 
 
-@pytest.mark.long
 @pytest.mark.usefixtures("with_referees")
 def test_operator_decides_when_market_missed_period(live: QuorumWorld, cheat: Node, verifiers: list[Node]) -> None:
     live.deployed.anvil.rpc("anvil_setBalance", MARKET.address, "0x0")  # nothing can be sent
@@ -244,7 +238,6 @@ def test_operator_decides_when_market_missed_period(live: QuorumWorld, cheat: No
     assert [challenge.status for challenge in live.challenges()] == ["missed"]
 
 
-@pytest.mark.long
 @pytest.mark.usefixtures("with_referees")
 def test_settled_unit_is_forfeited_when_other_challenger_wins(live: QuorumWorld, cheat: Node) -> None:
     unit = live.delivered(cheat)
@@ -274,7 +267,6 @@ def test_settled_unit_is_forfeited_when_other_challenger_wins(live: QuorumWorld,
     live.check_books()
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("is_sent", [False, True])
 @pytest.mark.usefixtures("with_referees")
 def test_market_killed_at_any_transaction_resumes_without_repetition(

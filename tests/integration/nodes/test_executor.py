@@ -118,6 +118,7 @@ def test_two_children_train_bit_exactly(executor: Executor, task: dict[str, Any]
         assert Path(second[file]).read_bytes() == Path(first[file]).read_bytes()
 
 
+@pytest.mark.long
 def test_cli_class_equals_registered_class(executor: Executor, tmp_path: Path) -> None:
     def ask(profile: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "zoo_compute", "node", "environment", "--profile", profile, "--json"]
@@ -275,6 +276,7 @@ def test_closing_ends_running_task_and_its_process(task: dict[str, Any], tmp_pat
     assert refused(executor, task).code == "closed"
 
 
+@pytest.mark.long
 def test_child_ends_with_its_parent(tmp_path: Path) -> None:
     program = (
         "import signal, sys; from pathlib import Path; from training_gym.runtime.profile import CPU\n"

@@ -70,6 +70,7 @@ def test_veto_of_first_batch_is_repaired_by_third(market: SettlementWorld) -> No
     market.check(job)
 
 
+@pytest.mark.long
 def test_repeated_veto_is_answered_with_growing_delay(market: SettlementWorld) -> None:
     job = market.ended_job(FIRST)
     for times, wait in ((1, hours(0)), (2, hours(0)), (3, hours(31 / 3600))):

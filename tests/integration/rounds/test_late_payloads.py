@@ -84,7 +84,7 @@ def test_late_payload_has_lower_weight_in_arrival_round(world: World, nodes: lis
     assert manifest.slot_states["3"] == world.units(job_id, round=1, slot=3)[0].slot_state_cid
 
 
-@pytest.mark.parametrize("rounds", [MAX_STALENESS, MAX_STALENESS + 1])
+@pytest.mark.parametrize("rounds", [pytest.param(MAX_STALENESS, marks=pytest.mark.long), MAX_STALENESS + 1])
 def test_payload_beyond_max_age_is_restored(world: World, nodes: list[str], job_id: str, rounds: int) -> None:
     late = _late(world, job_id, nodes, rounds)
     late.complete()
@@ -133,7 +133,7 @@ def test_restored_start_leaf_is_checked_by_replay(world: World, nodes: list[str]
     assert refused.value.extra["reason"] == "wrong_start_leaf"
 
 
-@pytest.mark.parametrize("rounds", [1, MAX_STALENESS + 1])
+@pytest.mark.parametrize("rounds", [1, pytest.param(MAX_STALENESS + 1, marks=pytest.mark.long)])
 def test_late_units_are_checked_and_paid_like_others(world: World, nodes: list[str], job_id: str, rounds: int) -> None:
     _late(world, job_id, nodes, rounds).complete()
     world.verify_uploaded(job_id)

@@ -4,7 +4,6 @@ import random
 from itertools import product
 
 import pytest
-from kit.profile import examples
 
 from benchmarks.incentives import referee_strategies, strategies, timeouts
 from benchmarks.incentives.lazy_verifiers import Laziness, chance, live
@@ -70,7 +69,6 @@ def test_every_dishonest_strategy_loses_at_any_price(prices: strategies.Prices) 
         assert outcome.high < 0, outcome.name
 
 
-@pytest.mark.sized
 @pytest.mark.parametrize("prices", [USUAL, HIGHEST_PRICES[0]], ids=lambda prices: prices.name)
 def test_every_dishonest_strategy_loses_in_worst_class_mix(prices: strategies.Prices) -> None:
     able, mute, undecided = referee_strategies.worst_mix()
@@ -191,12 +189,11 @@ def test_wilson_bounds_match_manual_values() -> None:
     assert low == pytest.approx(1 - high) == pytest.approx(0.37528, abs=1e-4)
 
 
-@pytest.mark.sized
 @pytest.mark.parametrize("share", [0.25, 1.0])
 @pytest.mark.parametrize("laziness", Laziness)
 def test_lazy_verifiers_are_found_at_formula_rate(laziness: Laziness, share: float) -> None:
     dice = random.Random(3)
-    lives = [live(laziness, share, dice) for _ in range(examples(100, long=250))]
+    lives = [live(laziness, share, dice) for _ in range(250)]
     for replays in (1, 20, 50):
         found = sum(life.found_after is not None and life.found_after <= replays for life in lives)
         low, high = wilson(found, len(lives))

@@ -47,6 +47,7 @@ def test_each_statistic_has_own_outlier_flag(changes: dict[str, float], code: st
     assert outlier_flags(replace(USUAL, **changes)) == [code]
 
 
+@pytest.mark.long
 def test_gross_attacks_are_flagged_and_honest_differences_not() -> None:
     found = consistency.simulate(5, 1)
     assert sum(found.nodes.values()) == 2 * consistency.SLOTS
