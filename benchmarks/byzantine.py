@@ -31,7 +31,8 @@ from benchmarks.training.trainers import next_replica_states, train_unit
 from training_gym.aggregate.aggregation import aggregate
 from training_gym.aggregate.outer_step import OuterState, initial_outer_state, outer_step
 from training_gym.compress.payload_format import decode, encode
-from training_gym.data.dataset import Tokens, one_shard
+from training_gym.data.dataset import one_shard
+from training_gym.data.shards import Tokens
 from training_gym.evaluate.loss import validation_loss
 from training_gym.model.layout import Arrays, initial_parameters
 from training_gym.spec.architectures import read_model

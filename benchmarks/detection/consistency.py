@@ -21,7 +21,8 @@ from training_gym.aggregate.outer_step import initial_outer_state
 from training_gym.aggregate.robust import decide
 from training_gym.compress.link_adaptation import decode_adapted, top_k_levels, with_top_k
 from training_gym.compress.payload_format import encode
-from training_gym.data.dataset import Tokens, one_shard
+from training_gym.data.dataset import one_shard
+from training_gym.data.shards import Tokens
 from training_gym.evaluate.loss import mean_loss
 from training_gym.exchange.deadlines import staleness_weight
 from training_gym.model.layout import Arrays, initial_parameters

@@ -21,7 +21,8 @@ import torch
 
 from benchmarks.training.corpus import standard_library
 from training_gym.compress.payload_format import decode, encode
-from training_gym.data.dataset import Tokens, one_shard
+from training_gym.data.dataset import one_shard
+from training_gym.data.shards import Tokens
 from training_gym.model.layout import Arrays, initial_parameters
 from training_gym.model.tensors import Vector
 from training_gym.runtime.determinism import configure

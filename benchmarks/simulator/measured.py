@@ -88,7 +88,7 @@ class Samples:
         if settings.down_top_k:
             mean: Vector = np.mean([payload.dense() for payload in decoded], axis=0, dtype=np.float32)
             update = len(encode_vector(Format(size, settings.down_top_k, settings.down_value_bits, layout), mean))
-        start = initial_parameters(self._model, 0)
+        start = initial_parameters(spec)
         state = OuterState(*self._vectors[:3])  # nonzero, as after several rounds
 
         def aggregated(count: int) -> Aggregate:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from training_gym.data.dataset import Tokens
+from training_gym.data.shards import Tokens
 
 
 def whole_library() -> tuple[Tokens, Tokens, Tokens]:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 
 from benchmarks.training.corpus import standard_library
 from training_gym.aggregate.aggregation import aggregate
-from training_gym.data.dataset import Split, one_shard, training_batch
+from training_gym.data.dataset import Split, one_shard, training_samples
+from training_gym.data.samples import collate
 from training_gym.model.folder import write_folder
 from training_gym.model.layout import initial_parameters
 from training_gym.model.network import Network
@@ -73,9 +73,9 @@ def train_plainly(spec: TrainingSpec, base: Path) -> Measured:
     train = _text(spec)
     started = time.perf_counter()
     for step in range(spec.training.inner_steps):
-        batch = torch.from_numpy(training_batch(spec, train, 0, 0, step).astype(np.int64))
-        logits = model(input_ids=batch[:, :-1], use_cache=False).logits
-        loss = F.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
+        batch = collate(training_samples(spec, train, 0, 0, step))
+        logits = model(input_ids=torch.from_numpy(batch.inputs), use_cache=False).logits
+        loss = F.cross_entropy(logits.flatten(0, 1), torch.from_numpy(batch.targets).flatten())
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(trained, 1.0)
@@ -92,7 +92,7 @@ def _library_model(spec: TrainingSpec, base: Path) -> Any:
         return model
     settings = peft.LoraConfig(
         r=spec.adapter.r,
-        lora_alpha=spec.adapter.lora_alpha,
+        lora_alpha=spec.adapter.lora_alpha,  # type: ignore[arg-type]  # peft scales by the quotient
         target_modules=list(spec.adapter.target_modules),
         task_type="CAUSAL_LM",
     )
@@ -132,9 +132,9 @@ def logits_difference(spec: TrainingSpec, folder: Path) -> float:
         result = run_unit(unit, Path(directory))
     trained = aggregate(spec, unit.checkpoint, {0: result.payload}).parameters
     write_folder(spec.model, trained, folder)
-    tokens = torch.from_numpy(training_batch(spec, unit.train, 0, 0, 0).astype(np.int64))
+    tokens = torch.from_numpy(collate(training_samples(spec, _text(spec), 0, 0, 0)).inputs)
     network = Network(spec, trained, "cpu").eval()
-    loaded = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()  # type: ignore[no-untyped-call]
     with torch.no_grad():
         ours, theirs = network.logits(network.hidden(tokens)), loaded(tokens).logits
     return float((ours - theirs).abs().max())

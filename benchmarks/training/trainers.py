@@ -21,7 +21,8 @@ from benchmarks.report import progress
 from training_gym.aggregate.aggregation import aggregate
 from training_gym.aggregate.outer_step import initial_outer_state
 from training_gym.aggregate.robust import RESTORED_FOR
-from training_gym.data.dataset import Tokens, one_shard
+from training_gym.data.dataset import one_shard
+from training_gym.data.shards import Tokens
 from training_gym.evaluate.loss import validation_loss
 from training_gym.exchange import deadlines
 from training_gym.model.layout import Arrays, initial_parameters, parameter_shapes

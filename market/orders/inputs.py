@@ -91,7 +91,13 @@ def require_dataset(storage: Storage, spec: TrainingSpec) -> None:
     Raises:
         DatasetNotFound, InvalidDataset, StorageUnavailable.
     """
-    inputs = (spec.dataset, spec.start_model, spec.model.sequence_length, spec.model.vocab_size, spec.training.objective)
+    inputs = (
+        spec.dataset,
+        spec.start_model,
+        spec.model.sequence_length,
+        spec.model.vocab_size,
+        spec.training.objective,
+    )
     storage.once_a_minute(inputs, lambda: _check_dataset(storage, spec))
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from training_gym.data.dataset import MAX_TEXT, MAX_VALIDATION_TOKENS, DatasetManifest
 from training_gym.data.records import KINDS, Record, Text, texts_of
 from training_gym.data.shard_files import SHARD_TOKENS, SplitWriter
+from training_gym.data.shards import MIN_ROW
 from training_gym.data.text_sources import Part, Read, SourceFile
 from training_gym.data.text_tokenizer import TextTokenizer, train_bpe
 from training_gym.spec.errors import DataError
@@ -208,7 +209,10 @@ def _write_rows(
     parts: Iterator[tuple[str, Part]], tokenizer: TextTokenizer, writers: Writers, counts: dict[str, int]
 ) -> None:
     for name, part in parts:
-        writers[name].add_sample(tokenizer.rows(part.record, part.where))
+        rows = tokenizer.rows(part.record, part.where)
+        if min(len(row.tokens) for row in rows) < MIN_ROW:
+            raise DataError("too_short", part.where, f"has fewer than {MIN_ROW} tokens; remove the line")
+        writers[name].add_sample(rows)
         counts[name] += 1
 
 

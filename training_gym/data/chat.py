@@ -67,13 +67,13 @@ class ChatTemplate:
         texts, spans = self._render(messages, where, return_assistant_tokens_mask=True)
         return texts[0], [(start, end) for start, end in spans[0]]
 
-    def _render(self, messages: Sequence[Message], where: str, **options: bool) -> Any:
+    def _render(self, messages: Sequence[Message], where: str, **options: Any) -> Any:
         from jinja2 import TemplateError
         from transformers.utils.chat_template_utils import render_jinja_template
 
         turns = [{"role": message.role, "content": message.content} for message in messages]
         try:
-            return render_jinja_template([turns], chat_template=self._template, **options, **self._tokens)
+            return render_jinja_template([turns], chat_template=self._template, **(options | dict(self._tokens)))
         except (TemplateError, TypeError, ValueError, KeyError, AttributeError, IndexError) as error:
             detail = f"is refused by the chat template ({error!s:.200}); change the order of roles, or the tokenizer"
             raise DataError("unsupported_template", where, detail) from error

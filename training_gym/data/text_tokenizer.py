@@ -123,8 +123,8 @@ def train_bpe(texts: Iterator[str], vocab_size: int) -> bytes:
         detail = f"is {vocab_size} tokens; choose {MIN_VOCABULARY} to {MAX_VOCABULARY}"
         raise DataError("out_of_range", "tokenizer", detail)
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
-    tokenizer.decoder = decoders.ByteLevel()  # type: ignore[assignment]
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         special_tokens=list(SPECIAL_TOKENS),

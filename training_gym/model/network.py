@@ -34,7 +34,7 @@ class Rows(NamedTuple):
     inputs: Tensor
     targets: Tensor
     positions: Tensor | None
-    count: int
+    terms: int
 
     def chunks(self, number: int) -> list["Rows"]:
         """Return the rows in ``number`` parts of equal length."""
@@ -131,7 +131,7 @@ class Network(nn.Module):
         most = max(1, MAX_LOGITS // model.lm_head.out_features)
         if len(targets) <= most:
             return self._part(model, hidden, targets)
-        parts = zip(hidden.split(most), targets.split(most), strict=True)
+        parts = zip(torch.split(hidden, most), torch.split(targets, most), strict=True)
         return torch.cat([checkpoint(self._part, model, *part, use_reentrant=False) for part in parts])
 
     def _part(self, model: Any, hidden: Tensor, targets: Tensor) -> Tensor:
@@ -207,7 +207,7 @@ def _inject(model: nn.Module, spec: TrainingSpec, given: Mapping[str, Tensor]) -
     assert adapter is not None
     settings = LoraConfig(
         r=adapter.r,
-        lora_alpha=adapter.lora_alpha,
+        lora_alpha=adapter.lora_alpha,  # type: ignore[arg-type]  # used as a factor only
         lora_dropout=adapter.lora_dropout,
         target_modules=list(adapter.target_modules),
         fan_in_fan_out=spec.model.architecture == "gpt2",

@@ -53,7 +53,7 @@ class Unit:
         spec: the job's specification.
         job_id, round, slot: coordinates, as in :class:`LeafContext`.
         checkpoint: parameters that the round starts from.
-        train: the training split, with the shards that the unit reads.
+        train: the training split, with the shards that the unit reads; None where no step runs.
         slot_state: state after this replica's earlier units.
         environment: environment class, 0x hex of 32 bytes.
         device: ``"cpu"`` or ``"cuda"``.
@@ -65,7 +65,7 @@ class Unit:
     round: int
     slot: int
     checkpoint: Arrays
-    train: Split
+    train: Split | None
     slot_state: ReplicaState
     environment: str
     device: str = "cpu"

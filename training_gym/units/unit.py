@@ -203,11 +203,13 @@ def train_steps(
         for name, names in kept.items()
     }
     slots = [unit.slot] if group is None else group.slots
+    train = unit.train
+    assert train is not None
     loss_of = network if group is None else group.attach(network)
     losses = []
     for step in steps:
         seed_step(training.seed, unit.round, unit.slot, step)
-        batch = [one for slot in slots for one in training_samples(spec, unit.train, unit.round, slot, step)]
+        batch = [one for slot in slots for one in training_samples(spec, train, unit.round, slot, step)]
         network.zero_grad()
         losses.append(_backward(loss_of, batch, training.micro_batch_size or len(batch), unit.device))
         if not math.isfinite(losses[-1]):

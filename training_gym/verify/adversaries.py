@@ -72,6 +72,7 @@ def parameter_change(unit: Unit, end_state: Arrays) -> Vector:
 
 
 def _edited(unit: Unit, step: int) -> Unit:
+    assert unit.train is not None
     shard, sample = unit_places(unit.spec, unit.train.order, unit.round, unit.slot, range(step, step + 1))[0]
     return replace(unit, train=unit.train.with_changed_token(shard, sample))
 

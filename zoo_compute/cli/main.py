@@ -36,7 +36,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for group in (job, dataset, model, balance, node, provider, verify, dispute, auction, devnet, auth, organisation, webhook, admin):
+of_market = (job, dataset, model, balance, node, provider, verify, dispute, auction)
+for group in (*of_market, devnet, auth, organisation, webhook, admin):
     app.add_typer(group.app)
 
 

@@ -117,7 +117,7 @@ class Client:
     def upload_dataset(self, train: bytes | Path, validation: bytes | Path) -> str:
         """Store a byte-token dataset of two splits. Return the CID of its manifest."""
         splits = [(describe_shard(self.upload(content), content),) for content in map(_read, (train, validation))]
-        return self.upload(DatasetManifest(*splits).to_bytes())
+        return self.upload(DatasetManifest(train=splits[0], validation=splits[1]).to_bytes())
 
     def quote(self, spec: JobSpec) -> Quote:
         """Return a job's quote. Uploads the files of a :class:`LocalDataset`; orders nothing.

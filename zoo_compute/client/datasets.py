@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from training_gym.data.dataset import DatasetManifest
 from training_gym.spec.manifests import MAX_MANIFEST_BYTES
@@ -51,11 +51,18 @@ class Pushed:
     documents: dict[str, int]
 
 
-class Progress:
-    """Receiver of a push's progress; this one shows nothing."""
+class Progress(Protocol):
+    """Receiver of a push's progress."""
 
     def start(self, label: str, total: int | None) -> Sent:
         """Begin a stage of ``total`` bytes, if known; return the receiver of its bytes."""
+
+
+class Silence:
+    """Receiver that shows nothing."""
+
+    def start(self, label: str, total: int | None) -> Sent:
+        """Return a receiver that ignores its bytes."""
         return lambda _: None
 
 
@@ -69,7 +76,7 @@ def push(client: "Client", request: Request, progress: Progress | None = None) -
     from training_gym.data.build import Options, build_dataset
     from training_gym.data.text_sources import find_files
 
-    progress = progress or Progress()
+    progress = progress or Silence()
     with input_errors(), TemporaryDirectory(prefix="zoo-dataset-") as folder:
         train = find_files(request.sources)
         validation = find_files(request.validation) if request.validation else []

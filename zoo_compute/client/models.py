@@ -185,7 +185,8 @@ def tokenizer_files(client: "Client", text: str) -> dict[str, bytes]:
         found = {name: (Path(text) / name).read_bytes() for name in TOKENIZER_FILES if (Path(text) / name).is_file()}
     else:
         files = read_manifest(client, text).files
-        found = {name: client.fetch(files[name].cid, max_bytes=files[name].size) for name in TOKENIZER_FILES if name in files}
+        chosen = {name: files[name] for name in TOKENIZER_FILES if name in files}
+        found = {name: client.fetch(file.cid, max_bytes=file.size) for name, file in chosen.items()}
     if "tokenizer.json" not in found:
         remedy = "Give bpe:8192, or a model with tokenizer.json: a folder, a CID or hf://NAME."
         raise ConfigError("tokenizer-missing", f"{text} has no tokenizer.json", remedy=remedy)

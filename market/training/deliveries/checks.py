@@ -4,8 +4,6 @@ import hmac
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from market.domain.lifecycle import UnitStatus
 from market.jobs.models import Job
 from market.platform.http.errors import StorageDown
@@ -269,7 +267,7 @@ def unit_of(storage: Storage, spec: TrainingSpec, job: Job, unit: Unit) -> trace
         round=unit.round,
         slot=unit.slot,
         checkpoint=_checkpoint(storage, spec, unit),
-        train=np.zeros(0, np.uint8),
+        train=None,
         slot_state=_whole_start(storage, spec, unit),
         environment=job.environment_class or "",
     )

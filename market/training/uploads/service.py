@@ -232,9 +232,7 @@ def join(database: Database, storage: Storage, asked: FindExpected, address: str
     return blob.size
 
 
-def join_stored(
-    database: Database, storage: Storage, account: str, cid: str, pieces: Sequence[tuple[str, int]]
-) -> int:
+def join_stored(database: Database, storage: Storage, account: str, cid: str, pieces: Sequence[tuple[str, int]]) -> int:
     """Join files that the account stored within a day to one, pin it and return its bytes. Idempotent.
 
     The pieces are charged to the account's quota already. Pieces of other accounts do not count, so that the answer

@@ -24,7 +24,6 @@ from training_gym.spec.config import TrainingSpec
 from zoo_protocol.content.unixfs import cid_of_file
 
 ADAPTER = {"r": 2, "target_modules": ["q_proj"]}
-Poison = Callable[[Path, ModelManifest], ModelManifest]
 
 
 class BaseWorld:

@@ -183,7 +183,8 @@ def test_hub_copy_takes_no_pickle_or_code(folder: Path, tmp_path: Path) -> None:
         (folder / name).write_bytes(b"evil")
     (tmp_path / "copy").mkdir()
     models.fetch_hub(f"file://{folder}", tmp_path / "copy")
-    assert sorted(path.name for path in (tmp_path / "copy").iterdir()) == ["README.md", "config.json", "model.safetensors"]
+    copied = sorted(path.name for path in (tmp_path / "copy").iterdir())
+    assert copied == ["README.md", "config.json", "model.safetensors"]
 
 
 def poison(folder: Path, kind: str) -> None:
