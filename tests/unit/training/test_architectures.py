@@ -92,5 +92,5 @@ def test_bfloat16_base_equals_rounding_in_each_step(architecture: str, tmp_path:
     rows, losses = rows_of(np.arange(34).reshape(2, 17)), []
     for precision in ("float32", "bfloat16"):
         base = base_of(spec.model, unit.base or {}, precision)
-        losses.append(Network(spec, unit.checkpoint, "cpu", base)(rows, rows.count))
+        losses.append(Network(spec, unit.checkpoint, "cpu", base)(rows, rows.terms))
     assert torch.equal(*losses)

@@ -120,7 +120,7 @@ def test_operation_counts_include_reference(architecture: str, tmp_path: Path) -
     network = network_of(unit, unit.checkpoint)
     rows = rows_on("cpu", collate(training_samples(unit.spec, unit.train, 0, 0, 0)))
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        network(rows, rows.count).backward()
+        network(rows, rows.terms).backward()
     assert flops_per_unit(unit.spec) == 3 * counter.get_total_flops()
 
 
@@ -131,7 +131,7 @@ def test_operation_counts_match_network(architecture: str, checkpointing: bool) 
     rows = rows_of(torch.zeros(4, spec.model.sequence_length + 1))
     network = Network(spec, initial_parameters(spec), "cpu")
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:  # others are not counted
-        network(rows, rows.count).backward()
+        network(rows, rows.terms).backward()
     assert flops_per_unit(spec) == 3 * counter.get_total_flops()
     moments = {name: (torch.zeros_like(value),) * 2 for name, value in network.trained().items()}
     muon = replace(spec, training=replace(spec.training, optimizer="muon"))

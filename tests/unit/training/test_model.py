@@ -51,7 +51,7 @@ def test_layout_names_trained_parameters(architecture: str, adapted: bool) -> No
 @ARCHITECTURE
 def test_fresh_model_predicts_almost_uniformly(architecture: str) -> None:
     spec = spec_of(architecture)
-    assert Network(spec, initial_parameters(spec), "cpu")(ROWS, ROWS.count).item() == pytest.approx(
+    assert Network(spec, initial_parameters(spec), "cpu")(ROWS, ROWS.terms).item() == pytest.approx(
         np.log(256), abs=0.6
     )
 
@@ -60,7 +60,7 @@ def test_fresh_model_predicts_almost_uniformly(architecture: str) -> None:
 def test_fresh_adapter_equals_its_base(architecture: str) -> None:
     base, adapted = spec_of(architecture), spec_of(architecture, adapted=True)
     network = Network(adapted, initial_parameters(adapted), "cpu", base_of(architecture))
-    assert torch.equal(network(ROWS, ROWS.count), Network(base, initial_parameters(base), "cpu")(ROWS, ROWS.count))
+    assert torch.equal(network(ROWS, ROWS.terms), Network(base, initial_parameters(base), "cpu")(ROWS, ROWS.terms))
 
 
 @ARCHITECTURE
@@ -71,7 +71,7 @@ def test_loss_in_parts_has_equal_gradients(architecture: str, adapted: bool, mon
     for logits in (1 << 24, 7 * 256):
         monkeypatch.setattr(network_module, "MAX_LOGITS", logits)
         network = Network(spec, initial_parameters(spec), "cpu", base_of(architecture))
-        loss = network(ROWS, ROWS.count)
+        loss = network(ROWS, ROWS.terms)
         loss.backward()
         found.append([loss, *(value.grad for _, value in sorted(network.trained().items()))])
     for whole, parts in zip(*found, strict=True):
@@ -191,4 +191,4 @@ def test_evaluation_batches_windows_by_score_memory(monkeypatch: pytest.MonkeyPa
         found = mean_loss(spec, parameters, windows)
     assert seen == [3, 3, 1]
     rows = rows_on("cpu", collate(windows))
-    assert found == pytest.approx(Network(spec, parameters, "cpu")(rows, rows.count).item())
+    assert found == pytest.approx(Network(spec, parameters, "cpu")(rows, rows.terms).item())

@@ -116,7 +116,7 @@ def test_dpo_loss_equals_reference(adapted: bool) -> None:
         losses.append(-torch.nn.functional.logsigmoid(0.3 * (shift[0] - shift[1])))
     expected = torch.stack(losses).mean()
     rows = rows_on("cpu", collate(validation_samples(split, 2)))
-    found = network(rows, rows.count)
+    found = network(rows, rows.terms)
     torch.testing.assert_close(found, expected)
     parameters = list(network.trained().values())
     for ours, theirs in zip(*(torch.autograd.grad(loss, parameters) for loss in (found, expected)), strict=True):
