@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 KEEP ?=
+JOB ?=
 # Processes of tests; each takes up to 1 GB.
 JOBS ?= 3
 # A run of the tests starts hundreds of Python processes: each would compile all modules anew.
@@ -31,8 +32,8 @@ contracts/node_modules/.installed: contracts/package-lock.json | $(VENV)/.instal
 
 setup: $(VENV)/.installed contracts/node_modules/.installed ## install everything, pinned
 
-demo: setup ## run the main job on real parts, from stake to receipt (KEEP=1 leaves the stack running)
-	$(BIN)/zoo-compute demo $(if $(KEEP),--keep)
+demo: setup ## run the main job on real parts, from stake to receipt (JOB=finetune adds a chat adapter; KEEP=1 leaves the stack running)
+	$(BIN)/zoo-compute demo $(if $(JOB),--job $(JOB)) $(if $(KEEP),--keep)
 
 check: setup ## lint, formatting, types, import layers, prose, dead code; two at a time
 	@$(MAKE) --no-print-directory --keep-going --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync) $(CHECKS)

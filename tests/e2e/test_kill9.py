@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 from kit.engines.devnet import Devnet
 
@@ -15,11 +16,11 @@ VICTIMS = {1: "api", 3: "worker", 5: "provider-1"}
 """Which part dies once this round is done."""
 
 
-def test_job_survives_kill_of_each_part(devnet: Devnet) -> None:
+def test_job_survives_kill_of_each_part(devnet: Devnet, tmp_path: Path) -> None:
     info = devnet.up("--providers", "5", "--verifiers", "2")
     user = info["accounts"]["user"]["private_key"]
     with Client(info["api_url"], private_key=user) as client:
-        job = client.submit(job_spec(client.upload_dataset(*topics_dataset())))
+        job = client.submit(job_spec(topics_dataset(tmp_path)))
         killed = {}
         for done in _rounds(job):
             if done in VICTIMS:

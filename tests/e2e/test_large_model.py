@@ -1,11 +1,14 @@
 """A model with states above one upload, from order to settlement at default settings."""
 
+from pathlib import Path
+
 import httpx
 from kit.engines.devnet import Devnet
 from kit.waiting import wait_until
 
 from zoo_compute.base.amounts import ZEN
 from zoo_compute.client.client import Client
+from zoo_compute.client.datasets import Request
 from zoo_compute.client.jobspec import JobSpec
 
 MODEL = {"hidden_size": 512, "num_hidden_layers": 2, "num_attention_heads": 8, "sequence_length": 16}
@@ -21,15 +24,16 @@ TRAINING = {
 TEXT = b"".join(b"line %d of a text that a model can learn\n" % number for number in range(300))
 
 
-def test_multi_part_model_is_trained_verified_and_published(devnet: Devnet) -> None:
+def test_multi_part_model_is_trained_verified_and_published(devnet: Devnet, tmp_path: Path) -> None:
     info = devnet.up("--providers", "2", "--verifiers", "2")
     with Client(info["api_url"], private_key=info["accounts"]["user"]["private_key"]) as client:
         limit = client.connection.get("/v1/network")["max_blob_bytes"]
         assert limit == 64 * 1024 * 1024
         assert limit < 12 * PARAMETERS
-        dataset = client.upload_dataset(TEXT, TEXT[:2_000])
+        text = tmp_path / "lines.txt"
+        text.write_bytes(TEXT)
         spec = JobSpec(
-            dataset=dataset,
+            dataset=Request([str(text)], "bpe:259", [str(text)]),
             budget_max=ZEN,
             max_price=3 * ZEN,
             nodes=2,

@@ -21,13 +21,13 @@ PATIENCE_SECONDS = 20.0  # of a node's connection, for one call
 DEADLINE_SECONDS = 600
 
 
-def test_finished_unit_is_delivered_and_paid_after_outage(devnet: Devnet) -> None:
+def test_finished_unit_is_delivered_and_paid_after_outage(devnet: Devnet, tmp_path: Path) -> None:
     info = devnet.up("--providers", str(NODES), "--verifiers", "2")
     user = info["accounts"]["user"]["private_key"]
     with Client(info["api_url"], private_key=user) as client:
         job = client.submit(
             JobSpec(
-                dataset=client.upload_dataset(*topics_dataset()),
+                dataset=topics_dataset(tmp_path),
                 budget_max=ZEN,
                 max_price=3 * ZEN,
                 wait=timedelta(minutes=10),

@@ -3,6 +3,7 @@
 import errno
 import os
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -60,16 +61,27 @@ def network(api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
     print_facts(facts)
 
 
+class DemoJob(StrEnum):
+    """Jobs of the demonstration."""
+
+    TRAIN = "train"
+    FINETUNE = "finetune"
+
+
 @app.command()
 def demo(
     directory: Annotated[Path, typer.Option(help="Keep the devnet and the receipt here.")] = Path(".devnet"),
+    job: Annotated[
+        DemoJob, typer.Option(envvar="JOB", help="Train a model, or also an adapter on it.")
+    ] = DemoJob.TRAIN,
     keep: Annotated[bool, typer.Option("--keep", envvar="KEEP", help="Leave the devnet running.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Run one job from stake to receipt on a fresh devnet."""
+    """Run a job from stake to receipt on a fresh devnet."""
+    from zoo_compute.demo.finetune import run_finetune
     from zoo_compute.demo.run import run
 
-    run(directory, keep=keep, as_json=as_json)
+    (run_finetune if job is DemoJob.FINETUNE else run)(directory, keep=keep, as_json=as_json)
 
 
 def main() -> None:

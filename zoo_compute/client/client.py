@@ -19,7 +19,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from training_gym.data.dataset import DatasetManifest, describe_shard
 from training_gym.spec.manifests import MAX_MANIFEST_BYTES
 from zoo_compute.base.amounts import parse_zen
 from zoo_compute.base.errors import ConfigError, Mismatch, Unreachable
@@ -38,10 +37,10 @@ from zoo_compute.base.models import (
 )
 from zoo_compute.chain.transactions import Chain
 from zoo_compute.chain.wallet import Wallet
-from zoo_compute.client import balance, earnings, jobspec, orders, uploads
+from zoo_compute.client import balance, datasets, earnings, jobspec, orders, uploads
 from zoo_compute.client.http import Connection
 from zoo_compute.client.job import Approve, Job
-from zoo_compute.client.jobspec import JobSpec, LocalDataset
+from zoo_compute.client.jobspec import JobSpec
 from zoo_compute.content.blockstore import BlockNotFound
 from zoo_compute.content.gateway import GatewayClient, GatewayUnavailable
 from zoo_protocol.content.cid import ContentError
@@ -114,13 +113,8 @@ class Client:
             return uploads.send_bytes(self.connection, content, limit)
         return uploads.send_file(self.connection, content, limit)
 
-    def upload_dataset(self, train: bytes | Path, validation: bytes | Path) -> str:
-        """Store a byte-token dataset of two splits. Return the CID of its manifest."""
-        splits = [(describe_shard(self.upload(content), content),) for content in map(_read, (train, validation))]
-        return self.upload(DatasetManifest(train=splits[0], validation=splits[1]).to_bytes())
-
     def quote(self, spec: JobSpec) -> Quote:
-        """Return a job's quote. Uploads the files of a :class:`LocalDataset`; orders nothing.
+        """Return a job's quote. Builds and uploads a dataset from sources; orders nothing.
 
         Raises:
             ApiError: the market refuses the job; ``field`` is the invalid field.
@@ -325,17 +319,18 @@ class Client:
         return Quote.model_validate(self.connection.post("/v1/quotes", request, repeatable=True))
 
     def _request(self, spec: JobSpec) -> dict[str, Any]:
-        """Return the body of a quote request: uploads files, completes model, price and wait."""
-        dataset, max_price = spec.dataset, spec.max_price
-        if isinstance(dataset, LocalDataset):
-            dataset = self.upload_dataset(dataset.train, dataset.validation)
+        """Return the body of a quote request: uploads data, completes model, price and wait."""
+        dataset, max_price, model = spec.dataset, spec.max_price, dict(spec.model)
+        if isinstance(dataset, datasets.Request):
+            pushed = datasets.push(self, dataset)
+            dataset = pushed.cid
+            if model.get("base") is None:
+                model.setdefault("vocab_size", pushed.manifest.vocab_size)
         if max_price is None:
             tier = self.network().tiers.get(spec.tier)
             max_price = tier.reserve_price_wei if tier else 1  # the market refuses an unknown tier
         return {
-            "model_config": orders.model_settings(
-                spec.model, lambda cid: self.fetch(cid, max_bytes=MAX_MANIFEST_BYTES)
-            ),
+            "model_config": orders.model_settings(model, lambda cid: self.fetch(cid, max_bytes=MAX_MANIFEST_BYTES)),
             **({} if spec.adapter is None else {"adapter_config": dict(spec.adapter)}),
             "data_config": {"dataset": dataset},
             "training_config": dict(spec.training),
@@ -362,17 +357,3 @@ def storage_errors() -> Iterator[None]:
         ) from error
     except ContentError as error:
         raise Mismatch("content-mismatch", str(error)) from error
-
-
-def _read(content: bytes | Path) -> bytes:
-    if isinstance(content, bytes):
-        return content
-    try:
-        return content.read_bytes()
-    except (OSError, ValueError) as error:  # ValueError: a path with U+0000
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise ConfigError(
-            "file-unreadable",
-            f"{content}: {reason}",
-            remedy="Give an existing text file. Paths in a job file are relative to it.",
-        ) from error

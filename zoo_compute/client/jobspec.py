@@ -11,6 +11,7 @@ from typing import Any
 
 from zoo_compute.base.amounts import parse_zen
 from zoo_compute.base.errors import ConfigError
+from zoo_compute.client import datasets
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _SETTINGS = "settings by name, such as {rounds: 100}"
@@ -19,7 +20,7 @@ _AMOUNT = "an amount of ZEN such as 2.5, or of wei such as '2500 wei'"
 _KEYS: dict[str, tuple[type | tuple[type, ...], str]] = {
     "model_config": (dict, "settings by name, such as {hidden_size: 256}, or {base: CID}"),
     "adapter_config": (dict, "settings by name, such as {r: 16}"),
-    "data_config": (dict, "{train: FILE, validation: FILE} or {dataset: CID}"),
+    "data_config": (dict, "{train: SOURCE, validation: SOURCE, tokenizer: bpe:8192} or {dataset: CID}"),
     "training_config": (dict, _SETTINGS),
     "name": (str, "lower-case letters, digits and dashes, such as shakespeare-1"),
     "tier": (str, "its name, such as bronze"),
@@ -38,6 +39,8 @@ _FIELDS = {  # of a spec, by key
     **{"model_config": "model", "adapter_config": "adapter"},
     **{"data_config": "dataset", "training_config": "training"},
 }
+_SPLITS = ("train", "validation")
+_DATA_REMEDY = "Write {train: SOURCE}, with validation and tokenizer as you need, or {dataset: CID}."
 _FLOAT, _TEXT = "tag:yaml.org,2002:float", "tag:yaml.org,2002:str"
 
 _EXPONENT = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+\Z")
@@ -45,24 +48,16 @@ _EXPONENT = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+\Z")
 
 
 @dataclass(frozen=True, slots=True)
-class LocalDataset:
-    """Two text files to upload as a dataset."""
-
-    train: Path
-    validation: Path
-
-
-@dataclass(frozen=True, slots=True)
 class JobSpec:
     """Model, data, training settings, nodes, budget and wait of a job.
 
     Attributes:
-        dataset: CID of a dataset manifest, or files to upload.
+        dataset: CID of a dataset manifest, or sources to build one from.
         budget_max: wei of ZEN in escrow, an upper bound of the cost.
         max_price: highest price in wei of ZEN per GPU-hour, fee included; None: the tier's reserve price.
         wait: time limit for capacity; afterwards the job expires with a full refund.
         model: ``hidden_size, num_hidden_layers, …``, or ``base``, the CID of a base model's manifest; the market fills
-            in defaults.
+            in defaults, and sources without ``vocab_size`` set it.
         adapter: ``r, lora_alpha, …`` of an adapter on the frozen base; None trains all parameters.
         training: ``rounds, inner_steps, batch_size, learning_rate, …``.
         checkpoint: ``interval`` in rounds and ``redundancy`` in nodes.
@@ -72,7 +67,7 @@ class JobSpec:
         name: name of the job in lists.
     """
 
-    dataset: str | LocalDataset
+    dataset: str | datasets.Request
     budget_max: int
     max_price: int | None = None
     wait: timedelta = timedelta(hours=1)
@@ -90,8 +85,9 @@ class JobSpec:
 def load(path: Path, overrides: Mapping[str, Any] | None = None) -> JobSpec:
     """Return the job in a YAML or JSON file; amounts in ZEN (``2.5``) or wei (``2500 wei``).
 
-    ``data_config`` has either ``dataset``, a manifest's CID, or the text files ``train`` and ``validation``, relative
-    to the job file.
+    ``data_config`` has either ``dataset``, a manifest's CID, or the sources ``train``, ``validation`` and
+    ``tokenizer`` of :class:`zoo_compute.client.datasets.Request`. Paths are relative to the job file. The default
+    tokenizer is the base model's, or without one a new BPE.
 
     Args:
         overrides: replace keys of the file.
@@ -116,7 +112,7 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> JobSpec:
         if key not in document:
             raise _wrong(path, f"{key} is missing")
     fields: dict[str, Any] = {_FIELDS.get(key, key): value for key, value in document.items()}
-    fields["dataset"] = _dataset(path, fields["dataset"])
+    fields["dataset"] = _dataset(path, fields["dataset"], fields.get("model", {}).get("base"))
     fields |= {name: parse_zen(str(fields[name]), name) for name in _AMOUNTS if name in fields}
     if "wait" in fields:
         fields["wait"] = parse_duration(fields["wait"], "wait")
@@ -176,12 +172,31 @@ def _read(path: Path) -> dict[str, Any]:
     return document
 
 
-def _dataset(path: Path, document: dict[str, Any]) -> str | LocalDataset:
-    if set(document) == {"dataset"} and isinstance(document["dataset"], str):
-        return str(document["dataset"])
-    if set(document) == {"train", "validation"}:
-        return LocalDataset(*(path.parent / str(document[name]) for name in ("train", "validation")))
-    raise _wrong(path, "data_config must have the key dataset (a CID), or the keys train and validation (text files)")
+def _dataset(path: Path, document: dict[str, Any], base: object) -> str | datasets.Request:
+    if "dataset" in document:
+        if set(document) == {"dataset"} and isinstance(document["dataset"], str):
+            return document["dataset"]
+        raise _wrong(path, "data_config.dataset must be a CID, and the only key", remedy=_DATA_REMEDY)
+    if unknown := sorted(set(document) - {"train", "validation", "tokenizer"}):
+        raise _wrong(path, f"data_config.{unknown[0]:.80} is not a known key", remedy=_DATA_REMEDY)
+    if "train" not in document:
+        raise _wrong(path, "data_config has neither train nor dataset", remedy=_DATA_REMEDY)
+    train, validation = (_sources(path, name, document[name]) if name in document else () for name in _SPLITS)
+    given = document.get("tokenizer", base if isinstance(base, str) else datasets.DEFAULT_TOKENIZER)
+    if not isinstance(given, str):
+        remedy = f"Write {datasets.DEFAULT_TOKENIZER} for a new one, or a model's folder, CID or hf://NAME."
+        raise _wrong(path, f"data_config.tokenizer cannot be {given!r:.80}", remedy=remedy)
+    folder = path.parent / given
+    return datasets.Request(train, str(folder) if folder.is_dir() else given, validation)
+
+
+def _sources(path: Path, name: str, given: object) -> tuple[str, ...]:
+    """Return files, folders, patterns and URLs; paths are relative to the job file."""
+    named: list[Any] = given if isinstance(given, list) else [given]
+    if not named or not all(isinstance(one, str) and one for one in named):
+        remedy = "Write a file, a folder, a pattern or a URL, or a list of them."
+        raise _wrong(path, f"data_config.{name} cannot be {given!r:.80}", remedy=remedy)
+    return tuple(one if "://" in one else str(path.parent / one) for one in named)
 
 
 def _wrong(path: Path, detail: str, remedy: str | None = None) -> ConfigError:

@@ -6,7 +6,7 @@ It uses the public client, and recomputes the receipt from chain and storage.
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -17,6 +17,7 @@ from zoo_compute.base.amounts import ZEN, format_zen
 from zoo_compute.base.errors import DevnetError, Mismatch
 from zoo_compute.chain.settlements import ChainReader
 from zoo_compute.client.client import Client
+from zoo_compute.client.datasets import Request
 from zoo_compute.client.job import Job, require_model
 from zoo_compute.client.jobspec import JobSpec
 from zoo_compute.demo import dispute_report, training
@@ -51,8 +52,10 @@ STEPS = 20
 BUDGET = 1 * ZEN
 MAX_PRICE = 3 * ZEN
 
+TOKENIZER = "bpe:512"
+
 MIN_LOSS_DROP = 0.5
-"""Required drop of the validation loss, in nats per byte."""
+"""Required drop of the validation loss, in nats per token."""
 
 _VALIDATION_SHARE = 10
 _MARKER = "demo"
@@ -73,7 +76,7 @@ def run(directory: Path, *, keep: bool, as_json: bool) -> None:
     """
     began = time.monotonic()
     state = StateDirectory(directory)
-    with _fresh_devnet(state, keep=keep) as info:
+    with fresh_devnet(state, OPTIONS, keep=keep) as info:
         setup = time.monotonic() - began
         print_note(
             f"the stack is up after {setup:.1f} s; of {OPTIONS.providers} providers one is dishonest, one is a hot "
@@ -81,10 +84,10 @@ def run(directory: Path, *, keep: bool, as_json: bool) -> None:
         )
         with Client(info["api_url"], private_key=info["accounts"]["user"]["private_key"]) as client:
             incidents = Incidents(state, _address(info, stack.DELAYED_NODE), _address(info, demo_incidents.LEAVER))
-            job = _train(client, incidents)
+            job = _train(client, incidents, state.root)
             await_payout(client, job.id)
-            receipt = job.receipt() | {"seconds": _seconds(job, setup, began)}
-            receipt["story"] = dispute_report.build_report(client, job, receipt, _cast(info))
+            receipt = job.receipt() | {"seconds": seconds_of(job, setup, began)}
+            receipt["story"] = dispute_report.build_report(client, job, receipt, cast_of(info))
             receipt["training"] = _training(client, job, info, incidents, state.path("demo-model"))
             file = state.path("demo-receipt.json")
             file.write_text(json.dumps(receipt, indent=2) + "\n")
@@ -102,17 +105,21 @@ def run(directory: Path, *, keep: bool, as_json: bool) -> None:
             print_facts(_addresses(info, receipt, file))
 
 
-def topics_dataset() -> tuple[bytes, bytes]:
-    """Return Python's built-in help as training and validation split."""
+def topics_dataset(folder: Path) -> Request:
+    """Write Python's built-in help as training and validation file; return the dataset's sources."""
     from pydoc_data.topics import topics
 
-    text = "\n\n".join(topics[name] for name in sorted(topics)).encode()
+    text = "\n\n".join(topics[name] for name in sorted(topics))
     cut = len(text) - len(text) // _VALIDATION_SHARE
-    return text[:cut], text[cut:]
+    files = {folder / "topics.txt": text[:cut], folder / "topics-validation.txt": text[cut:]}
+    for path, part in files.items():
+        path.write_text(part)
+    train, validation = map(str, files)
+    return Request([train], TOKENIZER, [validation], licence="PSF-2.0", source="Python's built-in help")
 
 
-def job_spec(dataset: str) -> JobSpec:
-    """Return the demonstration's job: a small GPT over bytes."""
+def job_spec(dataset: Request | str) -> JobSpec:
+    """Return the demonstration's job: a small Llama; its vocabulary is the tokenizer's."""
     return JobSpec(
         dataset=dataset,
         budget_max=BUDGET,
@@ -120,6 +127,7 @@ def job_spec(dataset: str) -> JobSpec:
         wait=timedelta(minutes=10),
         tier="bronze",
         nodes=NODES,
+        model={"architecture": "llama", "tie_word_embeddings": True},
         training={
             "rounds": ROUNDS,
             "inner_steps": STEPS,
@@ -158,10 +166,26 @@ def check_story(receipt: dict[str, Any], *, adversary: str) -> None:
     Raises:
         Mismatch: lists every failed check.
     """
+    require(receipt_checks(receipt, adversary, ROUNDS, MIN_LOSS_DROP) | training.checks(receipt["training"]))
+
+
+def require(checks: Mapping[str, bool]) -> None:
+    """Raise Mismatch with every failed check."""
+    failed = [check for check, holds_true in checks.items() if not holds_true]
+    if failed:
+        raise Mismatch("demo-promise-broken", f"failed checks: {'; '.join(failed)}")
+
+
+def receipt_checks(receipt: Mapping[str, Any], adversary: str, rounds: int, min_drop: float) -> dict[str, bool]:
+    """Return the expected results on a job's receipt, each with its outcome.
+
+    Args:
+        min_drop: required drop of the validation loss, in nats per token.
+    """
     money = {name: int(receipt[f"{name}_wei"]) for name in ("budget", "escrowed", "paid", "fee", "refund")}
     gain = float(receipt["initial_loss"]) - float(receipt["final_loss"])
     paid_places = {(unit["round"], unit["slot"]) for unit in receipt["units"] if int(unit["paid_wei"]) > 0}
-    holds = {
+    return {
         "paid + fee + refund == escrowed": money["paid"] + money["fee"] + money["refund"] == money["escrowed"],
         "escrowed <= budget": money["escrowed"] <= money["budget"],
         "fee == 5 % of payments": money["fee"] == (money["paid"] + money["fee"]) * 5 // 100,
@@ -173,23 +197,20 @@ def check_story(receipt: dict[str, Any], *, adversary: str) -> None:
         ),
         "honest work is paid": bool(paid_places) and money["paid"] > 0,
         "every checkpoint is pinned on 3 nodes": all(len(set(item["pins"])) >= 3 for item in receipt["checkpoints"]),
-        "there is a checkpoint for every round": len(receipt["checkpoints"]) == ROUNDS + 1,
-        f"the loss fell by at least {MIN_LOSS_DROP}": gain >= MIN_LOSS_DROP,
+        "there is a checkpoint for every round": len(receipt["checkpoints"]) == rounds + 1,
+        f"the loss fell by at least {min_drop}": gain >= min_drop,
         "the ledger equals the chain": receipt["ledger_reconciled"] is True,
-        **training.checks(receipt["training"]),
     }
-    failed = [check for check, holds_true in holds.items() if not holds_true]
-    if failed:
-        raise Mismatch("demo-promise-broken", f"failed checks: {'; '.join(failed)}")
 
 
-def _cast(info: dict[str, Any]) -> dispute_report.Cast:
+def cast_of(info: dict[str, Any]) -> dispute_report.Cast:
+    """Return the addresses of the dishonest provider and of the honest nodes."""
     adversary, *honest = (account["address"] for account in info["accounts"]["providers"])
     return dispute_report.Cast(adversary, honest, [account["address"] for account in info["accounts"]["verifiers"]])
 
 
 @contextmanager
-def _fresh_devnet(state: StateDirectory, *, keep: bool) -> Iterator[dict[str, Any]]:
+def fresh_devnet(state: StateDirectory, options: Options, *, keep: bool) -> Iterator[dict[str, Any]]:
     """Run a new devnet, stopped at the end unless ``keep``."""
     recorded = state.load()
     if recorded is not None and recorded.is_supervised():
@@ -209,7 +230,7 @@ def _fresh_devnet(state: StateDirectory, *, keep: bool) -> Iterator[dict[str, An
     state.path(_MARKER).touch()
     print_note(f"starting the stack in {state.root} ...")
     try:
-        yield control.up(state, OPTIONS)
+        yield control.up(state, options)
     finally:
         if keep:
             print_note("the stack is left running; stop it with: zoo-compute devnet down")
@@ -225,15 +246,16 @@ def _address(info: dict[str, Any], name: str) -> str:
     return next(address for address, own in _names(info).items() if own == name)
 
 
-def _train(client: Client, incidents: Incidents) -> Job:
-    spec = job_spec(client.upload_dataset(*topics_dataset()))
+def _train(client: Client, incidents: Incidents, folder: Path) -> Job:
+    spec = job_spec(topics_dataset(folder))
     job = client.submit(spec)
     print_note(f"job {job.id}")
     require_model(follow(job, as_json=False, also=incidents.process))
     return job
 
 
-def _seconds(job: Job, setup: float, began: float) -> dict[str, float]:
+def seconds_of(job: Job, setup: float, began: float) -> dict[str, float]:
+    """Return the seconds of the setup, until the first step, and since the beginning."""
     state = job.state()
     assert state.first_step_at is not None  # a job that trained has one
     first_step = (state.first_step_at - state.created_at).total_seconds()

@@ -1,5 +1,7 @@
 """Checks of the demonstration's result, and its built-in dataset."""
 
+from pathlib import Path
+
 import pytest
 from kit.nodes.demo_training import TRAINING
 
@@ -7,8 +9,9 @@ from zoo_compute.base.errors import Mismatch
 from zoo_compute.demo.run import check_story, topics_dataset
 
 
-def test_dataset_is_built_in_help_with_disjoint_splits() -> None:
-    train, validation = topics_dataset()
+def test_dataset_is_built_in_help_with_disjoint_splits(tmp_path: Path) -> None:
+    request = topics_dataset(tmp_path)
+    train, validation = (Path(*sources).read_bytes() for sources in (request.sources, request.validation))
     assert len(train) > 8 * len(validation) > 100_000
     assert b'The "assert" statement' in train
 

@@ -1,6 +1,7 @@
 """The devnet's adversary as a process: a provider node with a dishonest executor.
 
 - ``fabricate`` makes up a result without training (:mod:`zoo_compute.devnet.adversaries.fabrication`).
+- ``fabricate-adapters`` does so with adapters, and trains whole models honestly.
 - ``copy`` delivers the result of another replica.
 - ``withhold`` trains, then misses the reveal of sampled states.
 - ``refuse`` trains, then declines the reveal.
@@ -17,7 +18,7 @@ from typing import Any
 
 from training_gym.runtime.profile import ExecutionProfile
 from zoo_compute.base.amounts import parse_zen
-from zoo_compute.devnet.adversaries.child import COPY, FABRICATE
+from zoo_compute.devnet.adversaries.child import COPY, FABRICATE, FABRICATE_ADAPTERS
 from zoo_compute.node.agent import MakeExecutor
 from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.execution.executor import TASK_TIMEOUT_SECONDS, Executor, Progress
@@ -25,7 +26,18 @@ from zoo_compute.node.process import run_node
 from zoo_compute.terminal.output import log_to_stderr
 
 WITHHOLD, REFUSE = "withhold", "refuse"
-KINDS = (FABRICATE, "skip-step", "half-batch", "bf16", "edited-data", "stale", COPY, WITHHOLD, REFUSE)
+KINDS = (
+    FABRICATE,
+    FABRICATE_ADAPTERS,
+    "skip-step",
+    "half-batch",
+    "bf16",
+    "edited-data",
+    "stale",
+    COPY,
+    WITHHOLD,
+    REFUSE,
+)
 
 
 class StateLosingExecutor(Executor):

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 
 FABRICATE = "fabricate"  # never trains
+FABRICATE_ADAPTERS = "fabricate-adapters"  # trains only jobs without an adapter
 COPY = "copy"  # delivers the result of the neighbouring replica, as if an accomplice had sent it
 
 
@@ -28,11 +29,13 @@ def _load(profile_name: str) -> "Trainer":
 
     class FabricatingTrainer(Trainer):
         def run_unit(self, unit: Unit, output: Path, on_step: OnStep) -> UnitResult:
+            if sys.argv[3] == FABRICATE_ADAPTERS and unit.spec.adapter is None:
+                return super().run_unit(unit, output, on_step)
             fabricated = fabricate_unit(unit, output)
             on_step(fabricated.steps - 1, fabricated.train_loss)
             return fabricated
 
-    if sys.argv[3] == FABRICATE:
+    if sys.argv[3] in (FABRICATE, FABRICATE_ADAPTERS):
         return FabricatingTrainer(profile_named(profile_name))
 
     def train_as_neighbour(unit: Unit, state: Arrays, steps: range, on_step: OnStep) -> tuple[Arrays, float]:
