@@ -19,11 +19,11 @@ def main(model_folder: str, adapter_folder: str) -> None:
     tokenizer = AutoTokenizer.from_pretrained(adapter_folder)
     chat = AutoPeftModelForCausalLM.from_pretrained(adapter_folder)
     messages = [{"role": "user", "content": "What of assert?"}]
-    asked = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_tensors="pt", return_dict=True)
-    prompt = asked["input_ids"]
+    text = str(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
+    asked = tokenizer(text, add_special_tokens=False, return_tensors="pt").input_ids
     end = tokenizer.convert_tokens_to_ids("<|im_end|>")
-    written = chat.generate(input_ids=prompt, max_new_tokens=32, do_sample=False, eos_token_id=end)
-    answer = tokenizer.decode(written[0, prompt.shape[1] :], skip_special_tokens=True)
+    written = chat.generate(input_ids=asked, max_new_tokens=32, do_sample=False, eos_token_id=end)
+    answer = str(tokenizer.decode(written[0, asked.shape[1] :], skip_special_tokens=True))
     print("chat:", answer)
     assert answer.strip(), "the answer is empty"
 

@@ -121,7 +121,7 @@ def settings_of(manifest: ModelManifest) -> ModelConfig:
 
 
 def pull(client: "Client", cid: str, folder: Path, got: Sent = lambda _: None) -> ModelManifest:
-    """Write a model's files to ``folder``, which ``from_pretrained`` loads. Files that are there stay.
+    """Write a model's missing files to ``folder``, which ``from_pretrained`` loads.
 
     Raises:
         ConfigError: the CID is not one of a model, or the folder is not writable.

@@ -38,7 +38,7 @@ class TrainedModel:
 
 
 def write_result(client: "Client", trained: TrainedModel, folder: Path) -> int:
-    """Write a trained model, its tokenizer and a model card; return the bytes of the trained tensors.
+    """Write a trained model, its tokenizer and a model card; return the tensors' bytes.
 
     An adapter's folder contains its base model.
 
@@ -80,7 +80,7 @@ def load_tokenizer(client: "Client", dataset: DatasetManifest) -> "TextTokenizer
 
 
 def _tokenizer_files(client: "Client", spec: TrainingSpec, dataset: DatasetManifest) -> dict[str, bytes]:
-    """Return the files of the base model's tokenizer if the dataset uses it, else of the dataset's."""
+    """Return the base model's tokenizer files if the dataset uses them, else the dataset's."""
     if dataset.tokenizer is None:
         return {}
     if spec.base is not None:
@@ -105,7 +105,7 @@ def _adapter_config(spec: TrainingSpec, base: Path) -> dict[str, Any]:
 
 
 def _card(trained: TrainedModel, dataset: DatasetManifest) -> str:
-    """Return the model card, with the data's licence, and the hashes that the result follows from."""
+    """Return the model card: the data's licence, and the hashes that decide the result."""
     spec = trained.spec
     head = {"library_name": "transformers" if spec.adapter is None else "peft", "pipeline_tag": "text-generation"}
     head |= {"license": "other", "license_name": dataset.licence} if dataset.licence else {}

@@ -106,7 +106,7 @@ def run(directory: Path, *, keep: bool, as_json: bool) -> None:
 
 
 def topics_dataset(folder: Path) -> Request:
-    """Write Python's built-in help as training and validation file; return the dataset's sources."""
+    """Write Python's built-in help as two files; return the dataset's sources."""
     from pydoc_data.topics import topics
 
     text = "\n\n".join(topics[name] for name in sorted(topics))
