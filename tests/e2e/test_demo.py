@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import re
 import subprocess
 import sys
 from typing import Any
@@ -218,3 +219,21 @@ def _check_block(gateway: str, cid: str) -> None:
     text = cid[1:].upper()
     digest = base64.b32decode(text + "=" * (-len(text) % 8))[4:]
     assert hashlib.sha256(_block(gateway, cid)).digest() == digest
+
+
+@pytest.mark.timeout(1_300)
+def test_finetune_demo_slashes_made_up_adapter(devnet: Devnet) -> None:
+    argv = [sys.executable, "-m", "zoo_compute", "demo", "--job", "finetune", "--keep", "--json"]
+    argv += ["--directory", str(devnet.directory)]
+    done = subprocess.run(argv, cwd=ROOT, env=clean(), capture_output=True, text=True, timeout=1_200, check=False)
+    assert done.returncode == 0, done.stderr
+    receipt = json.loads(done.stdout)
+    info = json.loads(devnet.command("info", "--json").stdout)
+    cheat = info["accounts"]["providers"][0]["address"]
+    assert [(slash["provider"], slash["path"]) for slash in receipt["slashes"]] == [(cheat, "dispute")]
+    _check_that_committee_upheld_dispute(info, receipt, cheat)
+    _check_that_others_keep_their_stake(info)
+    folder = devnet.directory / "demo-chat-model"
+    adapter, base = folder / "adapter_model.safetensors", folder / "base" / "model.safetensors"
+    assert 0 < adapter.stat().st_size < base.stat().st_size
+    assert re.search("^chat: .*[a-z]", done.stderr, re.MULTILINE)
