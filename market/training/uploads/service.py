@@ -233,10 +233,10 @@ def join(database: Database, storage: Storage, asked: FindExpected, address: str
 
 
 def join_stored(database: Database, storage: Storage, account: str, cid: str, pieces: Sequence[tuple[str, int]]) -> int:
-    """Join files that the account stored within a day to one, pin it and return its bytes. Idempotent.
+    """Join files that the account stored within a day, pin the result, return its bytes.
 
-    The pieces are charged to the account's quota already. Pieces of other accounts do not count, so that the answer
-    shows nothing about them.
+    Idempotent. The pieces are charged to the account's quota already. Pieces of other accounts do not count, so that
+    the answer shows nothing about them.
 
     Args:
         pieces: (CID, size in bytes) in order.
