@@ -47,7 +47,8 @@ REQUEST: dict[str, Any] = {
 
 
 def spec() -> TrainingSpec:
-    return TrainingSpec.from_dict({key: REQUEST[key] for key in ("model_config", "data_config", "training_config")})
+    sections = {key: REQUEST[key] for key in ("model_config", "data_config", "training_config")}
+    return TrainingSpec.from_dict(sections, REQUEST["nodes"])
 
 
 def quote(**changes: Any) -> Quote:
