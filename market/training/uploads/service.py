@@ -243,7 +243,7 @@ def join_stored(database: Database, storage: Storage, account: str, cid: str, pi
 
     Raises:
         InvalidCid, StorageUnavailable: retry.
-        UploadIncomplete: pieces are missing; store the listed ones and repeat the call.
+        UploadIncomplete: pieces are missing or lost by storage; store the listed ones and repeat the call.
         WrongFile: the pieces form another file, or have other sizes.
     """
     parse(cid)
@@ -258,6 +258,12 @@ def join_stored(database: Database, storage: Storage, account: str, cid: str, pi
         raise UploadIncomplete(detail, field="pieces", remedy=remedy, extra={"missing": missing[:MAX_NAMED]})
     try:
         blob = storage.join(pieces)
+    except BlobNotFound as error:
+        extra = {"missing": list(range(len(pieces)))[:MAX_NAMED]}  # storage names a block, not its piece
+        remedy = "Store the listed pieces again with POST /v1/blobs and repeat this call."
+        raise UploadIncomplete(
+            f"Storage has lost pieces: {error}", field="pieces", remedy=remedy, extra=extra
+        ) from error
     except BlobCorrupt as error:
         raise WrongFile(f"The pieces do not have these sizes: {error}", field="pieces") from error
     if blob.cid != cid:
