@@ -25,7 +25,11 @@ MIN_PAYLOADS = 4
 HELD_OUT_WINDOWS = 32
 NORM = 4.0
 COSINE = -0.15
-OVERLAP_LOW, OVERLAP_HIGH = 1.25, 0.75
+OVERLAP_LOW, OVERLAP_HIGH = 0.6, 0.75
+"""Honest nodes read disjoint samples: 0.80 to 2.8 times chance, at most 0.40 copied (seeds 0 and 1, 8 rounds).
+
+Random places have 0.94 to 1.04 times chance, so this statistic does not notice them.
+"""
 SPECTRUM = 0.9
 GAIN = -2.0
 _POWER_ITERATIONS = 12

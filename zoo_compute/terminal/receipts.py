@@ -44,7 +44,8 @@ def _verification(unit: dict[str, Any]) -> dict[str, Any]:
     return {"sampled": ", ".join(map(str, unit["drawn_segments"])) or "none", "detection": f"{chance:.1%}"}
 
 
-def _loss(bases: BaseFiles, spec: bytes, model: bytes, validation: Split) -> float:
+def model_loss(bases: BaseFiles, spec: bytes, model: bytes, validation: Split) -> float:
+    """Return a model's validation loss in nats per token, an adapter's on its base."""
     from training_gym.evaluate.loss import validation_loss  # loads torch
     from training_gym.model.network import base_of
     from training_gym.spec.config import TrainingSpec
@@ -62,7 +63,7 @@ def check_receipt(client: Client, receipt: dict[str, Any], rounds: int | None = 
         Mismatch: there are differences.
     """
     with evidence_of(client.network()) as (chain, gateway), BaseFiles(gateway) as bases:
-        recomputed = verify_job(receipt["job_id"], chain, gateway, partial(_loss, bases), rounds)
+        recomputed = verify_job(receipt["job_id"], chain, gateway, partial(model_loss, bases), rounds)
     require_no_findings(recomputed.findings + differences(receipt, recomputed.receipt))
 
 

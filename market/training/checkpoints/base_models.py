@@ -55,7 +55,7 @@ def base_files(storage: Storage, settings: Settings, spec: TrainingSpec) -> dict
 
 
 def frozen_base(storage: Storage, settings: Settings, spec: TrainingSpec) -> "Base | None":
-    """Return the tensors of the base model that units read, or None; raises as :func:`base_files`."""
+    """Return the base model's tensors that units read, or None; raises as :func:`base_files`."""
     if not spec.reads_base:
         return None
     from training_gym.model.network import base_of  # imports torch, which only workers load

@@ -191,7 +191,10 @@ class FileRequest(BaseModel):
 
 @blobs_router.post("/files", status_code=201, responses=refusals(UploadIncomplete, WrongFile, StorageDown))
 def join_file(asked: FileRequest, account: CurrentAccount, services: ServicesDep) -> JoinedView:
-    """Join pieces that the account stored within a day to one file. Idempotent; `missing` lists pieces to store."""
+    """Join pieces that the account stored within a day to one file. Idempotent.
+
+    If pieces are missing, `missing` lists their numbers from 0.
+    """
     count = -(-asked.size // asked.piece_bytes)
     if len(asked.pieces) != count:
         detail = f"pieces has {len(asked.pieces)} entries; {asked.size} bytes are {count} pieces."

@@ -233,17 +233,17 @@ def join(database: Database, storage: Storage, asked: FindExpected, address: str
 
 
 def join_stored(database: Database, storage: Storage, account: str, cid: str, pieces: Sequence[tuple[str, int]]) -> int:
-    """Join files that the account stored within a day to one, pin it and return its bytes. Idempotent.
+    """Join files that the account stored within a day, pin the result, return its bytes.
 
-    The pieces are charged to the account's quota already. Pieces of other accounts do not count, so that the answer
-    shows nothing about them.
+    Idempotent. The pieces are charged to the account's quota already. Pieces of other accounts do not count, so that
+    the answer shows nothing about them.
 
     Args:
         pieces: (CID, size in bytes) in order.
 
     Raises:
         InvalidCid, StorageUnavailable: retry.
-        UploadIncomplete: pieces are missing; store the listed ones and repeat the call.
+        UploadIncomplete: pieces are missing or lost by storage; store the listed ones and repeat the call.
         WrongFile: the pieces form another file, or have other sizes.
     """
     parse(cid)
@@ -258,6 +258,12 @@ def join_stored(database: Database, storage: Storage, account: str, cid: str, pi
         raise UploadIncomplete(detail, field="pieces", remedy=remedy, extra={"missing": missing[:MAX_NAMED]})
     try:
         blob = storage.join(pieces)
+    except BlobNotFound as error:
+        extra = {"missing": list(range(len(pieces)))[:MAX_NAMED]}  # storage names a block, not its piece
+        remedy = "Store the listed pieces again with POST /v1/blobs and repeat this call."
+        raise UploadIncomplete(
+            f"Storage has lost pieces: {error}", field="pieces", remedy=remedy, extra=extra
+        ) from error
     except BlobCorrupt as error:
         raise WrongFile(f"The pieces do not have these sizes: {error}", field="pieces") from error
     if blob.cid != cid:

@@ -1,15 +1,18 @@
 """A settled job with real payloads and models, on a chain and gateway that can lie."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from eth_account import Account
 
-from kit.training import TINY
+from kit.training import TEXT, TINY
 from training_gym.aggregate.aggregation import WEIGHT_ONE, aggregate
 from training_gym.aggregate.outer_step import initial_outer_state, save_outer_state
 from training_gym.compress.payload_format import encode
+from training_gym.data.dataset import DatasetManifest, describe_shard
 from training_gym.spec.config import TrainingConfig, TrainingSpec
 from training_gym.units.checkpoint import CheckpointManifest, initial_checkpoint, load_state, save_state
 from zoo_compute.audit import receipt as receipts
@@ -50,17 +53,27 @@ def slot_state_of(round_: int, slot: int) -> str:
     return cid_of_file(f"slot state {round_} {slot}".encode())
 
 
+Losses = tuple[str, str]
+"""Validation losses of the first and the last model, as in a record."""
+
+
 class World:
     """A settled job of two rounds: an honest replica, and one that is slashed in the first."""
 
     chain_id = 31337
 
-    def __init__(self) -> None:
+    def __init__(
+        self, spec: Callable[["World"], TrainingSpec] | None = None, losses: Losses = ("5.500000", "3.000000")
+    ) -> None:
+        """Settle a job.
+
+        Args:
+            spec: stores a job's inputs and returns its specification; None: a whole tiny model.
+            losses: stated losses of the first and the last model.
+        """
         self.files: dict[str, bytes] = {}
-        dataset = self.put(canonical_json({"validation": {"cid": self.put(b"held-out text")}}))
-        self.spec = TrainingSpec(
-            TINY, dataset, TrainingConfig(rounds=2, inner_steps=4, segment_steps=1, warmup_steps=1)
-        )
+        training = TrainingConfig(rounds=2, inner_steps=4, segment_steps=1, warmup_steps=1)
+        self.spec = TrainingSpec(TINY, self.dataset(), training) if spec is None else spec(self)
         spec = canonical_json(self.spec.to_dict())
         spec_hash = to_hex(keccak(spec))
         self.order = JobOrder(PAYER.address, spec_hash, 1, 4, WEIGHT, 4, 200, BUDGET, PRICE, 2_000_000_000, 7)
@@ -68,12 +81,12 @@ class World:
         self.numbers = np.random.default_rng(1)
         self.state = initial_outer_state(self.spec)
         self.parameters = load_state(self.spec, initial_checkpoint(self.spec))
-        checkpoints = [self.checkpoint(0, None, "5.500000")]
+        checkpoints = [self.checkpoint(0, None, losses[0])]
         units = [self.unit(0, 0, HONEST, checkpoints[0]), self.unit(0, 1, CHEAT, checkpoints[0], "rejected")]
         checkpoints.append(self.checkpoint(1, self.joined(units[0], checkpoints[0]), None))  # its loss was unknown
         again = self.unit(1, 0, HONEST, checkpoints[1])
         units.append(replace(again, start_slot_state_cid=units[0].slot_state_cid))
-        checkpoints.append(self.checkpoint(2, self.joined(units[2], checkpoints[1]), "3.000000"))
+        checkpoints.append(self.checkpoint(2, self.joined(units[2], checkpoints[1]), losses[1]))
         leaves = [self.leaf(unit) for unit in units]
         root = to_hex(merkle.root([from_hex(leaf) for leaf in leaves]))
         evidence = self.put(canonical_json({"job_id": self.job_id}))
@@ -95,8 +108,8 @@ class World:
             slashes=[slash],
             checkpoints=checkpoints,
             windows=[job_record.WindowRecord(3, root, leaves)],
-            initial_loss="5.500000",
-            final_loss="3.000000",
+            initial_loss=losses[0],
+            final_loss=losses[1],
             final_model_cid=checkpoints[-1].model_cid,
             times={},
             batch_cid=None,
@@ -119,6 +132,11 @@ class World:
         self.staked = {verifier.address: 2 for verifier in VERIFIERS}
         self.earlier: list[tuple[int, str, Settled]] = []
         self.upheld: tuple[str, str] | None = None
+
+    def dataset(self) -> str:
+        """Store a dataset and return the CID of its manifest."""
+        split = describe_shard(self.put(TEXT), TEXT)
+        return self.put(DatasetManifest((split,), (split,)).to_bytes())
 
     def put(self, data: bytes) -> str:
         self.files[cid_of_file(data)] = data
@@ -357,6 +375,9 @@ class World:
         if cid not in self.files:
             raise BlockNotFound(cid)
         return self.files[cid]
+
+    def download(self, cid: str, path: Path, *, max_bytes: int) -> int:
+        return path.write_bytes(self.fetch(cid, max_bytes=max_bytes))
 
     def codes(self, loss: receipts.LossFunction | None = None) -> set[str]:
         chain: Any = self

@@ -17,7 +17,9 @@ from zoo_compute.audit.unit_record import Place
 from zoo_compute.chain.settlements import WindowOnChain
 from zoo_compute.content.gateway import GatewayClient
 from zoo_compute.devnet.adversaries.adversary import executor_of
+from zoo_compute.node.disk.workspace import Workspace
 from zoo_compute.node.execution.executor import Executor
+from zoo_compute.node.work.inputs import base_files
 from zoo_compute.replay.check import AttemptTrace, UnitCheck, check_unit
 from zoo_protocol import merkle
 from zoo_protocol.content.cid import digest_of
@@ -95,20 +97,29 @@ class World:
 
 @pytest.fixture(name="built", scope="module")
 def settled_job(store: StoreProcess, executor: Executor, tmp_path_factory: pytest.TempPathFactory) -> World:
-    directory = tmp_path_factory.mktemp("attempts")
-    spec = stored_spec(store, TRAINING)
+    return settle_attempts(stored_spec(store, TRAINING), store, executor, tmp_path_factory.mktemp("attempts"))
+
+
+def settle_attempts(spec: TrainingSpec, store: StoreProcess, executor: Executor, directory: Path) -> World:
+    """Train a unit honestly and dishonestly, and settle it as a job of its own."""
     model = initial_checkpoint(spec)
     manifest = CheckpointManifest(JOB, 0, None, store.add(model), None, None, None, {}, 0, spec.spec_hash())
     checkpoint = store.add(manifest.to_bytes())
     for name, content in (("model", model), ("text", TEXT)):
         (directory / name).write_bytes(content)
+    with GatewayClient([store.gateway_url]) as gateway:
+        base = base_files(spec, Workspace(directory / "node"), gateway)
     units, results = [], {}
     with executor_of("skip-step")(CPU, 1 << 30, directory) as cheating:
         for provider, runs in ((HONEST, executor), (CHEAT, cheating)):
             output = directory / provider
             output.mkdir()
             task = {"kind": "train", "spec": spec.to_dict(), "job_id": JOB, "round": 0, "slot": 1}
-            files = {"checkpoint": str(directory / "model"), "train_data": one_file(directory / "text", TEXT)}
+            files = {
+                "checkpoint": str(directory / "model"),
+                "train_data": one_file(directory / "text", TEXT),
+                "base": base,
+            }
             result = runs.run(
                 {**task, **files, "slot_state": None, "environment": executor.environment_class, "output": str(output)},
                 60,

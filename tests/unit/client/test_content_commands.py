@@ -1,4 +1,4 @@
-"""Datasets and models: pushed to a loopback market, shown, pulled, and refused with a reason."""
+"""Datasets and models: pushed to a loopback market, shown, pulled, refused with a reason."""
 
 import json
 from collections.abc import Iterator

@@ -7,9 +7,13 @@ The demo's test runs the same verification against a real chain and real storage
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from kit.base_models import manifest_of, write_base
 from kit.payments.receipt_world import (
     BUDGET,
     CHEAT,
@@ -24,11 +28,21 @@ from kit.payments.receipt_world import (
     WEIGHT,
     World,
 )
+from kit.training import TEXT, TINY
 
 from training_gym.compress.link_adaptation import top_k_levels
-from zoo_compute.audit.receipt import differences, verify_job, verify_round
+from training_gym.data.dataset import one_shard
+from training_gym.evaluate.loss import validation_loss
+from training_gym.model.base import completed_settings
+from training_gym.model.folder import ModelManifest, load_files
+from training_gym.spec.adapters import PREFIX
+from training_gym.spec.config import TrainingSpec
+from training_gym.units.checkpoint import load_state
+from zoo_compute.audit.receipt import LOSS_TOLERANCE, differences, verify_job, verify_round
 from zoo_compute.base.errors import ZooError
 from zoo_compute.chain.settlements import Penalty
+from zoo_compute.content.base_models import BaseFiles
+from zoo_compute.terminal.receipts import model_loss
 from zoo_protocol.content.unixfs import cid_of_file
 from zoo_protocol.payments import receipt as settled_receipt
 from zoo_protocol.payments.receipt import JobSettlement, unit_price
@@ -193,6 +207,54 @@ def test_every_falsification_is_found(code: str, forge: Callable[[World], None])
 
 def test_wrong_loss_is_found() -> None:
     assert "wrong_loss" in World().codes(lambda _spec, _model, _text: 4.2)
+
+
+@pytest.fixture
+def on_base(tmp_path: Path) -> Callable[[World], TrainingSpec]:
+    """Return a function that stores a base model and returns the specification of an adapter on it."""
+    write_base(tmp_path)
+
+    def stored(world: World) -> TrainingSpec:
+        manifest = manifest_of(tmp_path, world.put)
+        settings = {"base": world.put(manifest.to_bytes()), "sequence_length": TINY.sequence_length}
+        document = {
+            "model_config": completed_settings(settings, manifest),
+            "adapter_config": {"r": 2, "lora_alpha": 64.0},
+            "data_config": {"dataset": world.dataset()},
+            "training_config": {"rounds": 2, "inner_steps": 4, "segment_steps": 1, "warmup_steps": 1},
+        }
+        return TrainingSpec.from_dict(document)
+
+    return stored
+
+
+def merged_losses(world: World, folder: Path) -> tuple[float, float]:
+    """Return the losses of the first and the last model, the adapter added into whole matrices."""
+    spec, whole = world.spec, replace(world.spec, adapter=None)
+    base = dict(load_files(TINY, {"model.safetensors": folder / "model.safetensors"}))
+    merged = dict(base)
+    adapter = load_state(spec, world.files[world.record.final_model_cid or ""])
+    for name, down in adapter.items():
+        if name.endswith(".lora_A.weight"):
+            up = adapter[name.replace(".lora_A.", ".lora_B.")]
+            layer = name.removeprefix(PREFIX).replace(".lora_A.", ".")
+            merged[layer] = base[layer] + np.float32(64 / 2) * (up @ down)
+    held = one_shard(whole, TEXT)
+    return validation_loss(whole, base, held), validation_loss(whole, merged, held)
+
+
+def test_adapter_losses_are_recomputed_on_base(on_base: Callable[[World], TrainingSpec], tmp_path: Path) -> None:
+    first, final = merged_losses(World(on_base), tmp_path)
+    assert abs(first - final) > 10 * LOSS_TOLERANCE
+    world: Any = World(on_base, (f"{first:.6f}", f"{final:.6f}"))
+    with BaseFiles(world) as bases:
+        loss = partial(model_loss, bases)
+        assert verify_job(world.job_id, world, world, loss, None).findings == []
+        assert World(on_base, (f"{first:.6f}", f"{first:.6f}")).codes(loss) == {"wrong_loss"}
+    [weights] = ModelManifest.from_bytes(world.files[world.spec.base]).files.values()
+    del world.files[weights.cid]
+    with BaseFiles(world) as bases:
+        assert world.codes(partial(model_loss, bases)) == {"unresolvable"}
 
 
 @pytest.mark.parametrize(("count", "block", "is_enough"), [(64, 4, True), (63, 4, False), (64, 6, False)])

@@ -35,7 +35,7 @@ def sent(spec: TrainingSpec, vectors: list[Vector]) -> dict[int, Payload]:
         ({"norm": 5.0}, "norm"),
         ({"norm": 0.1}, "norm"),
         ({"cosine": -0.5}, "cosine"),
-        ({"overlap": 1.0}, "index_overlap"),
+        ({"overlap": 0.5}, "index_overlap"),
         ({"copied": 1.0}, "index_overlap"),
         ({"spectrum": 0.99}, "spectrum"),
         ({"gain": -3.0}, "held_out_loss"),

@@ -129,7 +129,7 @@ def take_unit(task: Task, environment: str, device: str) -> Unit:
 
 
 def take_base(task: Task) -> dict[str, Path] | None:
-    """Return the files of a base model that units read, by name. Raises TaskError: malformed task."""
+    """Return the base model's files that units read, by name. Raises TaskError: malformed task."""
     return None if task.get("base") is None else {name: Path(path) for name, path in take(task, "base", dict).items()}
 
 
