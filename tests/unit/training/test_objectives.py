@@ -67,7 +67,7 @@ def test_packed_documents_do_not_see_each_other(architecture: str) -> None:
     packed = rows_on("cpu", collate(validation_samples(one_shard(spec, text, Layout(separator=0)), 1)))
     whole = network(packed, 1.0).item()
     alone = sum(network(rows_of([list(part)]), 1.0).item() for part in (text[:6], text[6:]))
-    assert packed.count == 15
+    assert packed.terms == 15
     assert whole == pytest.approx(alone, rel=1e-5)
     assert whole != pytest.approx(network(rows_of([list(text)]), 1.0).item(), rel=1e-3)
 
