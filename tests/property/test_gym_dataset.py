@@ -64,7 +64,7 @@ def key_of(sample: Sample) -> tuple[bytes, ...]:
 
 
 def check_epochs(spec: TrainingSpec, split: Split, stored: list[Sample]) -> None:
-    """Check that ``replicas`` epochs have each stored sample so many times, and one epoch no more than once."""
+    """Check that all slots together read each stored sample once an epoch."""
     slots, size = spec.replicas, len(stored)
     assert split.order.size == size
     epochs = [[training_samples(spec, split, 0, slot, step)[0] for step in range(size)] for slot in range(slots)]
