@@ -8,6 +8,7 @@ from tokenizers import Tokenizer
 
 from benchmarks.training.corpus import standard_library
 from training_gym.data.build import Options, bpe_of, build_dataset
+from training_gym.data.records import Text
 from training_gym.data.text_sources import find_files
 from training_gym.data.text_tokenizer import TextTokenizer
 
@@ -35,7 +36,8 @@ def build_speed(folder: Path) -> float:
 def tokenizer_speed(folder: Path) -> float:
     """Return tokens a second of the tokenizer alone, on the same parts of the text in memory."""
     tokenizer = Tokenizer.from_str((folder / _TOKENIZER).read_text())
-    texts = [part.record.text for file in find_files([str(folder / _TEXT)]) for part in file.parts()]  # type: ignore[union-attr]
+    records = [part.record for file in find_files([str(folder / _TEXT)]) for part in file.parts()]
+    texts = [record.text for record in records if isinstance(record, Text)]
     started, tokens = time.perf_counter(), 0
     for first in range(0, len(texts), _TEXTS_AT_ONCE):
         found = tokenizer.encode_batch_fast(texts[first : first + _TEXTS_AT_ONCE], add_special_tokens=False)

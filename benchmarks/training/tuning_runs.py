@@ -12,7 +12,7 @@ import torch
 from benchmarks.training.corpus import standard_library
 from benchmarks.training.model_runs import WEIGHTS, ZERO
 from training_gym.data.dataset import Split, one_shard, training_samples
-from training_gym.data.samples import IGNORED, Sample, collate
+from training_gym.data.samples import IGNORED, Integers, Sample, collate
 from training_gym.data.shards import Layout
 from training_gym.model.folder import load_files
 from training_gym.model.network import Network, base_of, rows_on
@@ -104,6 +104,6 @@ def peer(spec: TrainingSpec, start: Path, reference: Path) -> tuple[list[float],
     return result["losses"], result["seconds"]
 
 
-def _next_tokens(inputs: np.ndarray, targets: np.ndarray) -> list[int]:
-    """Return the tokens after the first one; the last is a target."""
+def _next_tokens(inputs: Integers, targets: Integers) -> list[int]:
+    """Return the tokens after the first; the last is a target."""
     return [*map(int, inputs[1:]), int(targets[-1])]

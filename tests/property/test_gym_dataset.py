@@ -93,12 +93,12 @@ def test_texts_come_back_whole_with_borders(texts: list[str], shard_tokens: int,
     for (row,), (shard, start) in zip(stored, places, strict=True):
         assert list(row.inputs) == shard[start : start + LENGTH]
         following = shard[start + 1 : start + LENGTH + 1]
-        place, previous = 0, None
+        place, previous = 0, end
         for number, token in enumerate(row.inputs):
-            place = 0 if previous in (None, end) else place + 1
+            place = 0 if previous == end else place + 1
             assert row.positions[number] == place
             assert row.targets[number] == (IGNORED if token == end else following[number])
-            previous = token
+            previous = int(token)
     check_epochs(spec, split, stored)
 
 
