@@ -84,7 +84,7 @@ $(PEERS)/js-ipfs/.installed: | $(VENV)/.installed
 	$(BIN)/python -m zoo_compute.devnet.npm install --prefix $(PEERS)/js-ipfs --no-audit --no-fund --loglevel=error ipfs@0.66.1
 	@touch $@
 
-bench-peers: $(PEERS)/hivemind/.installed $(PEERS)/torchft/.installed ## install what benchmarks compare with, each in an environment of its own
+bench-peers: $(PEERS)/hivemind/.installed $(PEERS)/torchft/.installed $(PEERS)/trl/.installed ## install what benchmarks compare with, each in an environment of its own
 
 $(PEERS)/%/.installed: benchmarks/peers/%.txt
 	$(PYTHON) -m venv $(PEERS)/$*

@@ -1,37 +1,45 @@
-"""Units of models of ``transformers`` beside plain loops of that library, and their replays.
+"""Units of models of ``transformers`` against plain loops of it, and their replays.
 
 ``python -m benchmarks.models [--json] [--quick]``. Every run has a fresh process with one thread, and runs take turns.
 
-- ``unit_ratio``: tokens a second of a unit (states, digests and payload included) to a loop with the same Llama,
-  ``torch.optim.AdamW`` and batches; ``lora_ratio``: the same with LoRA of ``peft`` on every matrix.
+- ``unit_ratio``: tokens a second of a unit with its states, digests and payload, to those of a plain loop.
+  The loop has the same Llama and batches, and ``torch.optim.AdamW``.
+- ``lora_ratio``: the same with LoRA of ``peft`` on every matrix.
 - ``peak_memory_ratio``: largest resident memory of the LoRA unit's process to that of the loop's.
 - ``lora_payload_share``: bytes of the LoRA unit's payload to those of the base's weights.
 - ``replay_mismatches`` of ``segments_replayed``: six architectures, whole and LoRA; another process replays.
 - ``logits_max_difference``: trained and exported models, loaded by ``from_pretrained``.
+- ``sft_ratio``: speed of a unit on conversations to that of ``trl``'s trainer on the same batches. This row and
+  the next two need ``make bench-peers``.
+- ``sft_loss_difference``, ``dpo_loss_difference``: largest relative difference of a batch's loss from ``trl``'s.
+- ``data_tokens_ratio``: tokens a second of ``dataset push`` without upload to those of the tokenizer alone.
 """
 
 import multiprocessing
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from benchmarks.report import Row, progress, row, run
-from benchmarks.training import model_runs
+from benchmarks.training import data_runs, model_runs, tuning_runs
 from training_gym.runtime.profile import CPU
 from training_gym.spec.adapters import read_adapter
 from training_gym.spec.architectures import ARCHITECTURES, ModelConfig, read_model
 from training_gym.spec.config import TrainingConfig, TrainingSpec
 
 _ANY_CID = "bafkreihdwdcefgh4dqkjv67uzcmw7ojee6xedzdetojuzjevtenxquvyku"
+TURNS = 3
+"""Pairs of runs of each ratio of training."""
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
 def in_fresh_process(work: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs) -> _T:
-    """Return what ``work`` returns in a process of its own, with the variables of the CPU profile."""
+    """Return what ``work`` returns in its own process, with the CPU profile's variables."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(work, *arguments, **named).result()
 
@@ -54,7 +62,7 @@ def speeds(quick: bool, directory: Path) -> list[Row]:
         base = directory / name
         in_fresh_process(model_runs.write_base, spec, base)
         ratios, memory = [], []
-        for turn in range(1 if quick else 3):
+        for turn in range(1 if quick else TURNS):
             ours = in_fresh_process(model_runs.train_unit, spec, base)
             theirs = in_fresh_process(model_runs.train_plainly, spec, base)
             progress(f"{name} {turn}: {ours}, loop {theirs}")
@@ -94,12 +102,66 @@ def replays(quick: bool, directory: Path) -> list[Row]:
     ]
 
 
+def tuning(quick: bool, directory: Path) -> list[Row]:
+    """Return the rows of fine-tuning against ``trl``; none if it is not installed."""
+    if lacks():
+        return []
+    size = {"hidden_size": 64, "num_hidden_layers": 2} if quick else {"hidden_size": 256, "num_hidden_layers": 6}
+    model = read_model(size | {"sequence_length": 64 if quick else 256, "vocab_size": 4096})
+    steps = {"inner_steps": 2, "segment_steps": 1, "batch_size": 2} if quick else {"inner_steps": 20, "batch_size": 8}
+    start, reference = directory / "start", directory / "reference"
+    spec = specification(model, False, objective="sft", **steps)
+    in_fresh_process(model_runs.write_base, spec, start)
+    in_fresh_process(model_runs.write_base, replace(spec, training=replace(spec.training, seed=1)), reference)
+    ratios, differences = [], []
+    ours = in_fresh_process(tuning_runs.losses, spec, start, reference)
+    for turn in range(1 if quick else TURNS):
+        seconds = in_fresh_process(tuning_runs.unit_seconds, spec, start)
+        theirs, their_seconds = tuning_runs.peer(spec, start, reference)
+        progress(f"sft {turn}: {seconds:.1f} s, trl {their_seconds:.1f} s, losses {ours[:2]}, trl {theirs[:2]}")
+        ratios.append(their_seconds / seconds)
+        differences.append(_difference(ours, theirs))
+    few = specification(model, False, objective="dpo", inner_steps=2, segment_steps=1, batch_size=4, dpo_beta=0.3)
+    few = replace(few, base=_ANY_CID)
+    ours = in_fresh_process(tuning_runs.losses, few, start, reference)
+    theirs, _ = tuning_runs.peer(few, start, reference)
+    progress(f"dpo: losses {ours}, trl {theirs}")
+    return [
+        row("sft_ratio", "ratio", ratios, f"{spec.num_parameters():,} parameters, padded batches, trl's defaults"),
+        row("sft_loss_difference", "relative", differences, f"{spec.training.inner_steps} batches"),
+        row("dpo_loss_difference", "relative", [_difference(ours, theirs)], "two batches, another model as reference"),
+    ]
+
+
+def _difference(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    return max(abs(one / other - 1) for one, other in zip(ours, theirs, strict=True))
+
+
+def data_speed(quick: bool, directory: Path) -> list[Row]:
+    """Return the row of ``dataset push`` and the tokenizer, in turns."""
+    in_fresh_process(data_runs.write_text, directory, (1 if quick else 24) << 20)
+    ratios = []
+    for turn in range(1 if quick else 5):
+        ours = in_fresh_process(data_runs.build_speed, directory)
+        alone = in_fresh_process(data_runs.tokenizer_speed, directory)
+        progress(f"data {turn}: {ours:,.0f} tokens/s, tokenizer alone {alone:,.0f}")
+        ratios.append(ours / alone)
+    return [row("data_tokens_ratio", "ratio", ratios, "a BPE of 8,192 tokens on the standard library")]
+
+
+def lacks() -> str:
+    """Return what misses without ``trl``."""
+    installed = tuning_runs.PEER_PYTHON.exists()
+    return "" if installed else "the rows against trl are left out: make bench-peers was not run"
+
+
 def measure(quick: bool) -> list[Row]:
     """Return all rows."""
     os.environ.update(CPU.variables)  # started processes inherit them before they load torch
     with tempfile.TemporaryDirectory() as directory:
-        return speeds(quick, Path(directory)) + replays(quick, Path(directory))
+        folder = Path(directory)
+        return speeds(quick, folder) + replays(quick, folder) + tuning(quick, folder) + data_speed(quick, folder)
 
 
 if __name__ == "__main__":
-    run("models", measure)
+    run("models", measure, lacks=lacks)

@@ -1,4 +1,4 @@
-"""Runs of ``benchmarks.models``, each in a fresh process: units, replays, and plain loops of the library."""
+"""Runs of ``benchmarks.models``: units, replays, and plain loops of the library."""
 
 import resource
 import tempfile
@@ -24,9 +24,9 @@ from training_gym.units.replica_state import fresh_slot_state
 from training_gym.units.trace import Unit, state_path
 from training_gym.units.unit import replay_segment, run_unit
 
-_ZERO = "0x" + "00" * 32
+ZERO = "0x" + "00" * 32
 _TEXT_BYTES = 1 << 20
-_WEIGHTS = "model.safetensors"
+WEIGHTS = "model.safetensors"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,10 @@ def write_base(spec: TrainingSpec, folder: Path) -> None:
 
 
 def unit_of(spec: TrainingSpec, base: Path, round_: int = 0) -> Unit:
-    """Return a unit on the standard library's sources, from fresh parameters; ``base`` is an adapter's base model."""
-    files = None if spec.adapter is None else {_WEIGHTS: base / _WEIGHTS}
+    """Return a unit on the standard library's sources; ``base`` is an adapter's base model."""
+    files = None if spec.adapter is None else {WEIGHTS: base / WEIGHTS}
     start = initial_parameters(spec)
-    return Unit(spec, _ZERO, round_, 0, start, _text(spec), fresh_slot_state(spec), _ZERO, base=files)
+    return Unit(spec, ZERO, round_, 0, start, _text(spec), fresh_slot_state(spec), ZERO, base=files)
 
 
 def _text(spec: TrainingSpec) -> Split:
@@ -106,7 +106,7 @@ def _measured(spec: TrainingSpec, seconds: float) -> Measured:
 
 
 def commit(spec: TrainingSpec, base: Path, workdir: Path, round_: int) -> tuple[list[bytes], int]:
-    """Run a unit that leaves its states in ``workdir``; return its leaves and the size of its payload."""
+    """Run a unit that leaves its states in ``workdir``; return leaves and payload size."""
     configure(CPU)
     result = run_unit(unit_of(spec, base, round_), workdir)
     return result.leaves, len(result.payload)
@@ -123,7 +123,7 @@ def replayed(spec: TrainingSpec, base: Path, workdir: Path, round_: int, leaves:
 
 
 def logits_difference(spec: TrainingSpec, folder: Path) -> float:
-    """Train one round, export its model to ``folder``, and return the largest difference of the loaded logits."""
+    """Return the largest difference of logits of a trained model, exported and loaded."""
     import transformers
 
     configure(CPU)

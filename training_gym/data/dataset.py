@@ -1,11 +1,7 @@
 """Token datasets: manifest, and sequences of a split. No torch.
 
-A manifest is the canonical JSON of::
-
-    {"kind": "zoo-dataset/2", "samples": "text" | "chat" | "preferences", "separator": token or null,
-     "tokenizer": {"cid": ..., "size": bytes, "sha256": "0x..."} or null,
-     "vocab_size": above every token, "dtype": "uint8" | "uint16" | "uint32", "source": text, "licence": text,
-     "train": [{"cid": ..., "tokens": number, "samples": number, "sha256": "0x..."}, ...], "validation": [...]}
+A manifest is the canonical JSON of :class:`DatasetManifest` and the kind ``zoo-dataset/2``. ``train`` and
+``validation`` list their shards. ``separator`` and ``tokenizer`` may be null.
 
 :mod:`training_gym.data.shards` has the files. Without a tokenizer the tokens are bytes. A sequence of text has
 ``sequence_length`` + 1 tokens and shares its last one with the next; none crosses the end of a shard. The order of
@@ -209,7 +205,7 @@ class Split:
 
 
 def one_shard(spec: TrainingSpec, content: bytes | Tokens, layout: Layout | None = None, samples: int = 0) -> Split:
-    """Return the split of one shard's file, by default a text of bytes. Raises as :class:`Split`."""
+    """Return the split of one file, by default a text of bytes. Raises as :class:`Split`."""
     layout, found = layout or Layout(), np.frombuffer(content, np.uint8)
     rows = layout.rows * samples
     tokens = int(found[4 * rows :][:4].view("<u4")[0]) if rows else len(found) // layout.width
@@ -219,7 +215,7 @@ def one_shard(spec: TrainingSpec, content: bytes | Tokens, layout: Layout | None
 def read_split(
     spec: TrainingSpec, manifest: DatasetManifest, shards: Sequence[Shard], fetch: Callable[[Shard], bytes]
 ) -> Split:
-    """Return the split of these ``shards`` of the manifest, all fetched and compared with their digests.
+    """Return the split of these ``shards``, all fetched and compared with their digests.
 
     Raises:
         ManifestError: a file is not the one that the manifest describes, or its samples are of another kind.
@@ -236,7 +232,7 @@ def read_split(
 
 
 def unit_places(spec: TrainingSpec, order: SampleOrder, round_: int, slot: int, steps: range) -> list[tuple[int, int]]:
-    """Return shard and sample of each sequence that a unit reads in these inner ``steps``, in order."""
+    """Return shard and sample of what a unit reads in these inner ``steps``, in order."""
     training = spec.training
     first = (round_ * training.inner_steps + steps.start) * training.batch_size
     read = range(first, first + len(steps) * training.batch_size)

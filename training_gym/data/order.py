@@ -1,4 +1,4 @@
-"""Order of samples: a pure function of seed, slot and step, each sample once an epoch. No torch.
+"""Order of samples by seed, slot and step: each sample once an epoch. No torch.
 
 An epoch shuffles the shards and cuts them into groups of :data:`GROUP`. Samples are permuted within their group, so
 that a unit reads few shards of a dataset of any size. Slots take turns: what one reads, no other reads in that epoch.
@@ -19,7 +19,7 @@ _ROUNDS = 4
 def permuted(index: int, size: int, key: bytes) -> int:
     """Return the image of ``index`` under a permutation of ``range(size)`` that ``key`` chooses.
 
-    A Feistel network (Luby and Rackoff, 1988) permutes the next power of four; images beyond ``size`` are mapped again
+    A Feistel network (Luby and Rackoff, 1988) permutes the next power of four. Images beyond ``size`` are mapped again
     until one is inside (Black and Rogaway, 2002).
     """
     half = max(1, ((size - 1).bit_length() + 1) // 2)
@@ -68,7 +68,7 @@ class SampleOrder:
 
 
 def position_of(slot: int, slots: int, samples: int) -> int:
-    """Return the position of what ``slot`` of ``slots`` reads after as many ``samples`` of its own."""
+    """Return the position that ``slot`` of ``slots`` reads after ``samples`` of its own."""
     return samples * slots + slot
 
 

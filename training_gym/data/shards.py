@@ -1,4 +1,4 @@
-"""Files of a dataset's shards: tokens, and the rows and loss masks of chats and preferences. No torch.
+"""Files of a dataset's shards: tokens, rows and loss masks. No torch.
 
 A shard of ``text`` is its little-endian tokens. One of ``chat`` or ``preferences`` has three parts without gaps:
 

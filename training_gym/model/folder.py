@@ -1,4 +1,4 @@
-"""Folders of models as ``save_pretrained`` writes them: manifest, checks and tensors. No torch.
+"""Folders of models as ``save_pretrained`` writes them, with checks. No torch.
 
 A base model is untrusted. Its manifest lists the files by CID; the configuration is inside, so that a price needs no
 other file. Only safetensors files are read. Each tensor's name, type and shape is compared with what the configuration
@@ -92,7 +92,7 @@ class ModelManifest:
 
 
 def check_file_name(name: str) -> str:
-    """Return the name of a file that a model may have. Raises ManifestError: pickle, code, or unknown."""
+    """Return the name of an allowed file. Raises ManifestError: pickle, code, or unknown."""
     if name in _OTHER_FILES or (name.endswith(".safetensors") and name.replace("-", "").replace(".", "").isalnum()):
         return name
     kinds = "safetensors weights, tokenizer and texts"
@@ -123,13 +123,13 @@ def read_header(read: Callable[[int, int], bytes], size: int, what: str) -> dict
         raise StateError("malformed", what, "is shorter than a safetensors header")
     (length,) = struct.unpack("<Q", read(0, 8))
     if length > min(MAX_HEADER_BYTES, size - 8):
-        raise StateError("malformed", what, f"has a header of {length} bytes; it is no safetensors file")
+        raise StateError("malformed", what, f"has a header of {length} bytes; it is not a safetensors file")
     try:
         header = json.loads(read(8, length))
     except (ValueError, RecursionError) as error:
         raise StateError("malformed", what, f"has no JSON header ({error!s:.80})") from error
     if not isinstance(header, dict):
-        raise StateError("malformed", what, "has a header that is no object")
+        raise StateError("malformed", what, "has a header that is not an object")
     header.pop("__metadata__", None)
     found = {name: _stored(name, entry, 8 + length, what) for name, entry in header.items()}
     place = 8 + length
@@ -153,12 +153,12 @@ def _stored(name: str, entry: object, start: int, what: str) -> Stored:
     if dtype not in _DTYPES:
         raise StateError("wrong_tensors", what, f"{name:.80} is {dtype!r:.40}; expected one of {', '.join(_DTYPES)}")
     if any(type(number) is not int or number < 0 for number in numbers):
-        raise StateError("malformed", what, f"{name:.80} has a size or place that is no whole number")
+        raise StateError("malformed", what, f"{name:.80} has a size or place that is not a whole number")
     return Stored(dtype, tuple(shape), start + first, start + end)
 
 
 def our_name(architecture: str, name: str) -> str | None:
-    """Return the name of a base file's tensor in our tables; None for a constant that is no parameter."""
+    """Return the name in our tables of a base file's tensor; None for a constant."""
     if architecture == "gpt2":
         if name.endswith((".attn.bias", ".attn.masked_bias")):
             return None
@@ -183,7 +183,7 @@ def check_tensors(model: ModelConfig, files: Mapping[str, Mapping[str, Stored]])
             if ours is None or (model.tie_word_embeddings and ours == "lm_head.weight"):
                 continue
             if ours not in expected or ours in found:
-                raise StateError("wrong_tensors", file, f"{name:.80} is no tensor of this model, or given twice")
+                raise StateError("wrong_tensors", file, f"{name:.80} is not a tensor of this model, or is given twice")
             if stored.shape != expected[ours]:
                 detail = f"{name:.80} has the shape {stored.shape}; config.json makes {expected[ours]}"
                 raise StateError("wrong_tensors", file, detail)
@@ -195,7 +195,7 @@ def check_tensors(model: ModelConfig, files: Mapping[str, Mapping[str, Stored]])
 
 
 def file_tensors(model: ModelConfig, files: Mapping[str, Path]) -> dict[str, tuple[Path, Stored]]:
-    """Return the file and place of each tensor in files by name. Raises StateError: see the checks."""
+    """Return the file and place of each tensor by name. Raises StateError: see the checks."""
     headers = {}
     for name, path in files.items():
         with path.open("rb") as file:
@@ -209,7 +209,7 @@ def file_tensors(model: ModelConfig, files: Mapping[str, Path]) -> dict[str, tup
 
 
 def values_of(file: Path, stored: Stored, name: str) -> NDArray[np.float32]:
-    """Return a tensor's values as float32, which is exact. Raises StateError: a value is not finite."""
+    """Return a tensor's values as float32, exactly. Raises StateError: one is not finite."""
     with file.open("rb") as opened:
         opened.seek(stored.start)
         data = opened.read(stored.end - stored.start)
@@ -223,7 +223,7 @@ def values_of(file: Path, stored: Stored, name: str) -> NDArray[np.float32]:
 
 
 def load_files(model: ModelConfig, files: Mapping[str, Path]) -> Iterator[tuple[str, NDArray[np.float32]]]:
-    """Yield the model's tensors from files by name, one in memory. Raises StateError: see the checks."""
+    """Yield a model's tensors by name, one in memory. Raises StateError: see the checks."""
     for name, (path, stored) in sorted(file_tensors(model, files).items()):
         yield name, values_of(path, stored, name)
 

@@ -32,7 +32,7 @@ def moment_names(training: TrainingConfig, tensor: Tensor) -> tuple[str, ...]:
 
 
 def initial_parameters(spec: TrainingSpec) -> Arrays:
-    """Return fresh parameters: constant vectors, uniform matrices of the deviation ``Tensor.start``.
+    """Return fresh parameters: constant vectors, uniform matrices by ``Tensor.start``.
 
     A job that trains all of a base model starts from its tensors (``model.folder``) instead.
     """

@@ -65,7 +65,7 @@ def read_config_json(document: object, sequence_length: int, path: str = "config
     """Return our settings for a base model's untrusted ``config.json``.
 
     Raises:
-        SpecError: a class that is not on our list, code of its own, a key that we do not know, or a value out of range.
+        SpecError: a class that is not on our list, its own code, an unknown key, or a value out of range.
     """
     if not isinstance(document, Mapping):
         raise SpecError("wrong_type", path, "must be a JSON object")

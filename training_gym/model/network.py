@@ -1,4 +1,4 @@
-"""The network of a job: a class of ``transformers``, and an adapter of ``peft`` if it trains one.
+"""The network of a job: a class of ``transformers``, and perhaps an adapter of ``peft``.
 
 Shape legend: R rows, T positions, D hidden_size, V vocab_size.
 """

@@ -16,7 +16,7 @@ PREFIX = "base_model.model."
 
 @dataclass(frozen=True, slots=True)
 class AdapterConfig:
-    """Low-rank matrices beside a model's matrices.
+    """Low-rank matrices next to a model's matrices.
 
     Attributes:
         r: rank.

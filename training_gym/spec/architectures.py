@@ -142,7 +142,7 @@ def _settings_of(architecture: str) -> tuple[str, ...]:
 
 
 def _matrix(name: str, outputs: int, inputs: int, layers: int = 0) -> Tensor:
-    """Return a matrix that starts at 1/sqrt(inputs), less if it adds to the residual stream of ``layers``."""
+    """Return a matrix that starts at 1/sqrt(inputs), or less if ``layers`` add up."""
     deviation = inputs**-0.5 / (2 * layers) ** 0.5 if layers else inputs**-0.5
     return Tensor(f"{name}.weight", (outputs, inputs), "matrix", deviation)
 
@@ -273,7 +273,7 @@ GPT2_NAMES = {
 
 
 def read_model(document: object, path: str = "model_config") -> ModelConfig:
-    """Return the configuration in an untrusted ``document``; a missing setting takes its default.
+    """Return the configuration in an untrusted ``document``, with defaults filled in.
 
     Settings that others imply follow from these: ``head_dim``, ``num_key_value_heads``, ``intermediate_size``,
     ``max_position_embeddings``, ``query_pre_attn_scalar``.
@@ -296,7 +296,7 @@ def read_model(document: object, path: str = "model_config") -> ModelConfig:
 
 
 def _implied(named: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings that follow from ``named`` ones; of values that are no numbers none."""
+    """Return settings that follow from ``named`` ones; none of values that are not numbers."""
     sizes = {
         name: named.get(name, ModelConfig.__dataclass_fields__[name].default)
         for name in ("hidden_size", "num_attention_heads", "sequence_length")

@@ -184,7 +184,7 @@ class TrainingSpec:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any], nodes: int | None = None) -> "TrainingSpec":
-        """Parse ``document``: ``model_config``, ``adapter_config``, ``data_config``, ``training_config``.
+        """Parse a ``document`` of model, adapter, data and training settings.
 
         A missing setting takes its default; the dataset has none. ``training_config.method`` selects a set of defaults
         (``METHODS``) and is not stored: the specification holds the settings. Without a method the model's size
@@ -268,7 +268,7 @@ def _optional_cid(value: object, path: str, what: str) -> str | None:
 
 
 def settings_by_size(model: ModelConfig, given: Mapping[str, Any], start: Start = "random") -> dict[str, Any]:
-    """Return by name the settings that ``model``'s size and ``start`` decide and that are not ``given``.
+    """Return the settings, not ``given``, that ``model``'s size and ``start`` decide.
 
     A large model takes the settings of ``slow_links``. It does not if a method is named, gradients are averaged at
     every step, or error feedback is off, which would lose the unsent entries. The lengths of rounds and segments are

@@ -60,7 +60,7 @@ class Group(Protocol):
     slots: Sequence[int]
 
     def attach(self, network: Network) -> Callable[[Rows, float], Tensor]:
-        """Return the loss of rows, as the network's; its backward pass leaves the group's mean gradients."""
+        """Return the network's loss; its backward pass leaves the group's mean gradients."""
 
 
 def run_unit(

@@ -67,7 +67,7 @@ def test_packed_documents_do_not_see_each_other(architecture: str) -> None:
     packed = rows_on("cpu", collate(validation_samples(one_shard(spec, text, Layout(separator=0)), 1)))
     whole = network(packed, 1.0).item()
     alone = sum(network(rows_of([list(part)]), 1.0).item() for part in (text[:6], text[6:]))
-    assert packed.count == 15
+    assert packed.terms == 15
     assert whole == pytest.approx(alone, rel=1e-5)
     assert whole != pytest.approx(network(rows_of([list(text)]), 1.0).item(), rel=1e-3)
 
@@ -95,9 +95,30 @@ def test_sft_loss_is_mean_over_targets(architecture: str) -> None:
     assert validation_loss(spec, parameters, split) == pytest.approx(sum(losses) / 9, rel=1e-5)
 
 
+def test_sft_of_packed_turns_equals_definition() -> None:
+    """The mean of -log p over the targets, from the definition: exponentials over their sum."""
+    spec = spec_for(objective="sft")
+    parameters = initial_parameters(spec)
+    rows = [([3, 1, 4, 1, 5, 9], [0, 1, 1, 0, 0, 1]), ([2, 7, 1], [1, 1, 0])]  # turns of weight 0 have no target
+    split = one_shard(spec, shard_of_rows(rows), CHAT, len(rows))
+    model = Network(replace(spec, training=replace(spec.training, objective="causal_lm")), parameters, "cpu").model
+    losses = []
+    for tokens, mask in rows:
+        with torch.no_grad():
+            scores = model(input_ids=torch.tensor([tokens])).logits[0].double().exp()
+        for place, (token, is_target) in enumerate(zip(tokens, mask, strict=True)):
+            if place and is_target:  # the first token has nothing before it
+                losses.append(-torch.log(scores[place - 1, token] / scores[place - 1].sum()).item())
+    assert len(losses) == 4
+    batch = collate(validation_samples(split, 2))
+    network = Network(spec, parameters, "cpu")
+    found = network(rows_on("cpu", batch), batch.count).item()
+    assert found == pytest.approx(sum(losses) / len(losses), rel=1e-5)
+
+
 @pytest.mark.parametrize("adapted", [False, True])
 def test_dpo_loss_equals_reference(adapted: bool) -> None:
-    """The reference takes sums of log-probabilities from plain models (Rafailov et al., 2023, equation 7)."""
+    """The reference sums log-probabilities of plain models (Rafailov et al., 2023, equation 7)."""
     spec = replace(spec_for(objective="dpo", dpo_beta=0.3), base="base")
     if adapted:
         spec = replace(spec, adapter=read_adapter({"r": 4}, spec.model))
