@@ -1,4 +1,4 @@
-"""Units of an adapter on a frozen base: states, replays, disputes and losses of trained tensors only."""
+"""Units of an adapter: states, replays, disputes and losses of trained tensors only."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Downloaded results load with ``from_pretrained`` and answer; jobs sample with their tokenizer."""
+"""Downloaded results load with ``from_pretrained``; jobs sample with their tokenizer."""
 
 from pathlib import Path
 from typing import Any

@@ -211,7 +211,7 @@ def test_wrong_loss_is_found() -> None:
 
 @pytest.fixture
 def on_base(tmp_path: Path) -> Callable[[World], TrainingSpec]:
-    """Return a function that stores a base model and returns the specification of an adapter on it."""
+    """Return a function that stores a base and returns the specification of an adapter on it."""
     write_base(tmp_path)
 
     def stored(world: World) -> TrainingSpec:
