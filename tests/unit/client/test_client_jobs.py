@@ -6,6 +6,7 @@ from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from eth_account import Account
@@ -20,9 +21,9 @@ from zoo_compute.base.errors import ConfigError, Mismatch
 from zoo_compute.base.models import JobState, Network, Quote
 from zoo_compute.chain.settlements import ChainDisagrees
 from zoo_compute.chain.wallet import Wallet, checked_address
-from zoo_compute.client import jobspec, orders
-from zoo_compute.client.client import Client, _read
-from zoo_compute.client.jobspec import LocalDataset
+from zoo_compute.client import jobspec, orders, uploads
+from zoo_compute.client.client import Client
+from zoo_compute.client.datasets import Request
 from zoo_protocol import messages
 from zoo_protocol.messages import Domain, JobOrder
 
@@ -144,8 +145,35 @@ def test_job_file_is_read_with_overrides(tmp_path: Path) -> None:
     assert (spec.tier, spec.nodes, spec.budget_max, spec.max_price) == ("silver", 4, 7, 25 * 10**17)
     assert spec.sampling_bps == 500
     assert spec.wait == timedelta(minutes=30)
-    assert spec.dataset == LocalDataset(tmp_path / "train.txt", tmp_path / "held-out.txt")
+    assert spec.dataset == Request((f"{tmp_path}/train.txt",), "bpe:8192", (f"{tmp_path}/held-out.txt",))
     assert spec.training == {"rounds": 3}
+
+
+def test_job_file_sources_take_tokenizer_of_base(tmp_path: Path) -> None:
+    file, folder = tmp_path / "job.yaml", tmp_path / "tokenizer"
+    folder.mkdir()
+    file.write_text(f"budget_max: 1\ndata_config: {{train: [a.jsonl, 'https://x/b']}}\nmodel_config: {{base: {CID}}}")
+    assert jobspec.load(file).dataset == Request((f"{tmp_path}/a.jsonl", "https://x/b"), CID)
+    given = {"train": "a.txt", "tokenizer": "tokenizer"}
+    assert jobspec.load(file, {"data_config": given}).dataset == Request((f"{tmp_path}/a.txt",), str(folder))
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"train": 1}, "data_config.train cannot be 1"),
+        ({"train": []}, "data_config.train cannot be"),
+        ({"train": "a", "tokenizer": 8192}, "data_config.tokenizer cannot be 8192"),
+        ({"train": "a", "test": "b"}, "data_config.test is not a known key"),
+        ({"validation": "a"}, "has neither train nor dataset"),
+        ({"dataset": "x", "train": "a"}, "data_config.dataset must be a CID"),
+    ],
+)
+def test_unusable_data_config_is_refused_by_field(tmp_path: Path, given: dict[str, object], named: str) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text("budget_max: 1\ndata_config: {dataset: x}")
+    with raises_code(ConfigError, "job-file-unusable", match=named):
+        jobspec.load(file, {"data_config": given})
 
 
 def test_job_file_numbers_keep_their_text(tmp_path: Path) -> None:
@@ -187,7 +215,7 @@ def test_wrong_key_type_error_shows_correct_form(tmp_path: Path, line: str, reme
         ("data_config: {dataset: x}\nbudget_max: 1\nmax_prise: 2", "'max_price'"),
         ("data_config: {dataset: x}", "budget_max is missing"),
         ("budget_max: 1", "data_config is missing"),
-        ("data_config: {train: a}\nbudget_max: 1", "data_config"),
+        ("data_config: {validation: a}\nbudget_max: 1", "data_config"),
         ("data_config: {dataset: x}\nbudget_max: 1\nnodes: many", "nodes cannot be 'many'"),
         ("data_config: {dataset: x}\nbudget_max: 1\nwait: soon", "wait is 'soon'"),
         (
@@ -212,7 +240,7 @@ def test_invalid_job_file_error_names_problem(tmp_path: Path, text: str, named: 
 
 def test_impossible_path_counts_as_no_file() -> None:
     with raises_code(ConfigError, "file-unreadable", match="embedded null byte"):
-        _read(Path("corpus\0.txt"))
+        uploads.send_file(MagicMock(), Path("corpus\0.txt"), 1)
 
 
 def test_wallet_hides_key_and_explains_errors(tmp_path: Path) -> None:
