@@ -25,11 +25,11 @@ from training_gym.runtime.profile import CPU
 from training_gym.spec.config import TrainingSpec
 from training_gym.units.checkpoint import initial_checkpoint, load_state, save_state
 from zoo_compute.devnet.adversaries.adversary import KINDS, REFUSE, WITHHOLD, executor_of
-from zoo_compute.devnet.adversaries.child import COPY, FABRICATE
+from zoo_compute.devnet.adversaries.child import COPY, FABRICATE, FABRICATE_ADAPTERS
 from zoo_compute.node.execution.executor import Executor, ExecutorError
 
 MEMORY = 1 << 30
-OTHER_KINDS = [kind for kind in KINDS if kind not in ("skip-step", FABRICATE, WITHHOLD, REFUSE)]
+OTHER_KINDS = [kind for kind in KINDS if kind not in ("skip-step", FABRICATE, FABRICATE_ADAPTERS, WITHHOLD, REFUSE)]
 ROOT = Path(__file__).parents[3]
 TEXT = b"".join(b"line %d of a text that a model can learn\n" % n for n in range(2000))
 
@@ -169,7 +169,7 @@ def test_devnet_withholder_leaves_no_usable_states(task: dict[str, Any], tmp_pat
 
 
 def test_unknown_adversary_is_refused() -> None:
-    with pytest.raises(ValueError, match="'nap'; expected one of fabricate, skip-step"):
+    with pytest.raises(ValueError, match="'nap'; expected one of fabricate, fabricate-adapters, skip-step"):
         executor_of("nap")
 
 

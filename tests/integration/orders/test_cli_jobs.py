@@ -51,7 +51,7 @@ def test_quote_shows_size_dependent_settings_and_warnings(
         "model_config": model,
         "training_config": {"optimizer": "adamw", "learning_rate": 1e-3, "batch_size": 1, "rounds": 8, "top_k": 128},
         "data_config": {"dataset": store_dataset(storage)},
-        "requirements": {"min_gpu_memory_gb": 4},
+        "requirements": {"min_gpu_memory_gb": 8},
         "budget_max": 100,
         "max_price": 3,
     }

@@ -20,6 +20,7 @@ from kit.jobs.jobs_fixtures import ZEN
 
 from market.platform.http.services import Services
 from market.platform.storage.client import Storage
+from training_gym.data.dataset import DatasetManifest, Shard
 from training_gym.spec.config import MAX_SEGMENTS
 from zoo_protocol.content.unixfs import cid_of_file
 
@@ -40,7 +41,8 @@ FOREIGN = "0x" + "11" * 64 + "1b"
 
 def test_dataset_manifest_with_non_text_key_is_refused(services: Services, payer: Caller, body: Body) -> None:
     """JSON can hold half a surrogate pair, which UTF-8 cannot encode."""
-    manifest = b'{"\\ud800":1,"kind":"zoo-dataset/1","tokenizer":"bytes","train":{},"validation":{}}'
+    shard = (Shard(cid_of_file(b"split"), 9, "0x" + "00" * 32),)
+    manifest = DatasetManifest(shard, shard).to_bytes().replace(b"{", b'{"\\ud800":1,', 1)
     dataset = services.part(Storage).put(manifest, max_bytes=1000).cid
     answer = payer.post("/v1/quotes", json=body | {"data_config": {"dataset": dataset}})
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid-dataset")

@@ -100,7 +100,7 @@ def test_own_sampling_rate_is_quoted_signed_and_stored(
 def test_large_model_is_stored_with_size_dependent_settings(payer: Caller, body: Body) -> None:
     body["model_config"] = {"hidden_size": 1024, "num_hidden_layers": 8, "num_attention_heads": 8, "sequence_length": 8}
     body["training_config"] = {"rounds": 8, "batch_size": 1, "optimizer": "adamw", "value_bits": 4}
-    body |= {"budget_max": str(100 * ZEN), "requirements": {"min_gpu_memory_gb": 4}}
+    body |= {"budget_max": str(100 * ZEN), "requirements": {"min_gpu_memory_gb": 8}}
     quote = payer.post("/v1/quotes", json=body).json()
     decided = {key: value for key, value in METHODS["slow_links"].items() if key != "value_bits"}
     decided |= {"learning_rate": 1e-3}

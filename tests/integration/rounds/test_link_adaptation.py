@@ -92,13 +92,15 @@ def test_report_of_other_job_expires_after_day(world: World, nodes: list[str]) -
 
 
 @pytest.mark.parametrize(
-    ("entries", "reason"), [(4096, "payload_missing"), (121, "payload_missing"), (17, "payload_malformed")]
+    ("level", "reason"), [(0, "payload_missing"), (2, "payload_missing"), (None, "payload_malformed")]
 )
 def test_payload_of_other_compression_level_is_refused(
-    world: World, nodes: list[str], entries: int, reason: str
+    world: World, nodes: list[str], level: int | None, reason: str
 ) -> None:
     job_id, slow = _second_round(world, nodes)
-    assert slow.spec.training.top_k == 34
+    levels = top_k_levels(world.spec)
+    assert slow.spec.training.top_k == levels[-1]
+    entries = levels[-1] // 2 if level is None else levels[level]
     slow.hand_in(encode(with_top_k(slow.spec, entries), slow.vector))
     slow.commit()
     with pytest.raises(ResultRefused) as refused:

@@ -95,6 +95,7 @@ def test_dataset_with_wrong_sizes_is_refused_before_payment(storage, claimed):
     for splits in ((wrong, true), (true, wrong)):
         dataset = storage.put(DatasetManifest(*splits).to_bytes(), max_bytes=1 << 20).cid
         spec = mock.Mock(dataset=dataset, start_model=None, model=mock.Mock(sequence_length=3, vocab_size=256))
+        spec.training.objective = "causal_lm"
         with pytest.raises(InvalidDataset, match="the file has 5 bytes"):
             require_dataset(storage, spec)
 

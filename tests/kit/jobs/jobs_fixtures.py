@@ -139,7 +139,8 @@ class World(Records):
         payer = str(self.wallet().address)
         settings = {**SPEC["training_config"], "rounds": rounds}
         document = document or {**self.spec.to_dict(), "training_config": settings}
-        spec = TrainingSpec.from_dict(document)
+        data = {key: value for key, value in document["data_config"].items() if key != "replicas"}
+        spec = TrainingSpec.from_dict({**document, "data_config": data}, nodes)
         order = JobOrder(
             payer=payer,
             specHash=spec.spec_hash(),
