@@ -20,6 +20,8 @@ _FIXED: Mapping[str, Mapping[str, Any]] = {
 """Settings of a class that have one value here; another one is refused."""
 _DROPOUT = ("attention_dropout", "resid_pdrop", "embd_pdrop", "attn_pdrop")
 """Training without dropout is what the models' authors do; a replay needs no generator then."""
+_ATTENTION = (None, "eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention")
+"""Backends of the library itself; another name is a repository whose code it would load."""
 _WITHOUT_EFFECT = (
     *(
         "_name_or_path",
@@ -76,6 +78,10 @@ def read_config_json(document: object, sequence_length: int, path: str = "config
     for key in ("auto_map", "quantization_config"):
         if document.get(key):
             raise SpecError("unsupported_value", f"{path}.{key}", "is refused; only the library's own classes run")
+    for key in ("attn_implementation", "_attn_implementation"):
+        if document.get(key) not in _ATTENTION:
+            detail = f"is {document[key]!r:.80}; remove it. Code from other repositories does not run"
+            raise SpecError("unsupported_value", f"{path}.{key}", detail)
     fixed = _FIXED[name]
     for key, value in fixed.items():
         if document.get(key, value) not in (value, None):
@@ -88,10 +94,21 @@ def read_config_json(document: object, sequence_length: int, path: str = "config
     given |= {name_: 0 for name_ in _OFF_AT_ZERO if name_ in document and document[name_] is None}
     if name in ("qwen2", "qwen3"):
         given.pop("sliding_window", None)
-    theta, scaling = given.pop("rope_theta", None), given.pop("rope_scaling", None)
-    if "rope_parameters" not in given and (theta is not None or scaling is not None):
-        scaling = scaling if isinstance(scaling, Mapping) else {}
-        older = {"rope_type": scaling["type"]} if "type" in scaling and "rope_type" not in scaling else {}
-        rest = {key: value for key, value in scaling.items() if key != "type"}
-        given["rope_parameters"] = ({"rope_theta": theta} if theta is not None else {}) | older | rest
+    if "rope_theta" in given or "rope_scaling" in given:
+        given["rope_parameters"] = _rope_parameters(given, path)
     return read_model(given | {"architecture": name, "sequence_length": sequence_length}, path)
+
+
+def _rope_parameters(given: dict[str, Any], path: str) -> Mapping[str, Any]:
+    """Take the older settings of positions out of ``given``; return the newer ones."""
+    theta, scaling = given.pop("rope_theta", None), given.pop("rope_scaling", {})
+    if not isinstance(scaling, Mapping):
+        raise SpecError("wrong_type", f"{path}.rope_scaling", f"must be an object, got {scaling!r:.80}")
+    older = {"rope_type": scaling["type"]} if "type" in scaling and "rope_type" not in scaling else {}
+    scaling = older | {key: value for key, value in scaling.items() if key != "type"}
+    newer = given.get("rope_parameters", {})
+    if not isinstance(newer, Mapping):
+        raise SpecError("wrong_type", f"{path}.rope_parameters", f"must be an object, got {newer!r:.80}")
+    if newer and scaling and {key: value for key, value in newer.items() if key != "rope_theta"} != scaling:
+        raise SpecError("unsupported_value", f"{path}.rope_scaling", "contradicts rope_parameters; remove one of them")
+    return ({} if theta is None else {"rope_theta": theta}) | scaling | dict(newer)

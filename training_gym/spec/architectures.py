@@ -301,7 +301,7 @@ def _implied(named: Mapping[str, Any]) -> dict[str, Any]:
         name: named.get(name, ModelConfig.__dataclass_fields__[name].default)
         for name in ("hidden_size", "num_attention_heads", "sequence_length")
     }
-    if any(type(size) is not int or size < 1 for size in sizes.values()):
+    if any(type(size) is not int or not 1 <= size <= MAX_LENGTH for size in sizes.values()):
         return {}  # `read_settings` refuses it
     width, heads, length = sizes.values()
     found = {"max_position_embeddings": length}

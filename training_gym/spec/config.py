@@ -149,6 +149,8 @@ _STARTS: dict[Start, dict[str, Any]] = {
     "adapter": {"optimizer": "adamw", "learning_rate": 2e-4, "weight_decay": 0.0},
 }
 _DPO_RATES: dict[Start, float] = {"base": 1e-6, "adapter": 1e-5}
+_BASE_MUON_RATE, _DPO_MUON_RATE = 2e-4, 1e-5
+"""Ten times AdamW's: the steps of both change a matrix that is 2,500 wide equally."""
 _OF_ROUNDS = ("inner_steps", "segment_steps")
 _OF_AGGREGATION = ("top_k", "value_bits", "down_top_k", "down_value_bits", "outer_learning_rate", "outer_momentum")
 _WITHOUT_EFFECT: tuple[tuple[str, Any, tuple[str, ...], str], ...] = (
@@ -273,14 +275,20 @@ def settings_by_size(model: ModelConfig, given: Mapping[str, Any], start: Start 
     A large model takes the settings of ``slow_links``. It does not if a method is named, gradients are averaged at
     every step, or error feedback is off, which would lose the unsent entries. The lengths of rounds and segments are
     decided together or not at all, so that settings that fit the plain defaults fit these. If AdamW trains all of a
-    wide model, its rate is below the default (decision 16). A base model keeps what it knows only at low rates.
+    wide model, its rate is below the default (decision 16). A base model keeps what it knows only at low rates, with
+    any optimiser or method.
     """
-    found = _STARTS[start] if start != "random" and "optimizer" not in given else {}
-    if found and given.get("objective") == "dpo":
-        found = found | {"learning_rate": _DPO_RATES[start]}
     named = METHODS[given.get("method", "default")] | {**given}
-    rate = _adamw_rate(model, named) if start == "random" else {}
-    return {name: value for name, value in (found | rate).items() if name not in given} | _slow_links(model, given)
+    found = _adamw_rate(model, named) if start == "random" else _base_settings(start, named)
+    return {name: value for name, value in found.items() if name not in given} | _slow_links(model, given)
+
+
+def _base_settings(start: Start, named: Mapping[str, Any]) -> dict[str, Any]:
+    is_dpo = named.get("objective") == "dpo"
+    found = _STARTS[start] | ({"learning_rate": _DPO_RATES[start]} if is_dpo else {})
+    if named.get("optimizer") != "muon":
+        return found
+    return found | {"muon_learning_rate": _DPO_MUON_RATE if is_dpo else _BASE_MUON_RATE}
 
 
 def _adamw_rate(model: ModelConfig, named: Mapping[str, Any]) -> dict[str, Any]:

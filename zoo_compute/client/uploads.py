@@ -54,7 +54,7 @@ def _send(connection: Connection, file: BinaryIO, size: int, max_blob_bytes: int
     asked = {"cid": cid, "size": size, "piece_bytes": piece_bytes, "pieces": pieces}
     attempts = dict.fromkeys(range(len(pieces)), 0)
     reported = 0
-    while missing := _missing(connection, asked):
+    while missing := _missing(connection, asked, pieces):
         for number in missing:
             attempts[number] += 1
             if attempts[number] > _ATTEMPTS:
@@ -63,9 +63,10 @@ def _send(connection: Connection, file: BinaryIO, size: int, max_blob_bytes: int
             content = file.read(piece_bytes)
             if _send_piece(connection, content) != pieces[number]:
                 raise ConfigError("file-changed", "the file changed during its upload", remedy="Send it again.")
-            sent(len(content))
-            reported += len(content)
-    sent(max(0, size - reported))
+            counted = min(len(content), size - reported)  # a lost piece is sent twice
+            sent(counted)
+            reported += counted
+    sent(size - reported)
     return cid
 
 
@@ -78,15 +79,17 @@ def _cids(file: BinaryIO, piece_bytes: int) -> tuple[str, list[str]]:
     return str(whole.finish().cid), pieces
 
 
-def _missing(connection: Connection, asked: dict[str, object]) -> list[int]:
+def _missing(connection: Connection, asked: dict[str, object], pieces: list[str]) -> list[int]:
     """Join the pieces; return the numbers of missing ones, none if the file is stored."""
     try:
         connection.post("/v1/files", asked, repeatable=True)
     except ApiError as error:
         if error.code != "upload-incomplete":
             raise
-        count = len(list(asked["pieces"])) if isinstance(asked["pieces"], list) else 0
-        return [number for number in error.extra["missing"] if type(number) is int and 0 <= number < count]
+        named = error.extra.get("missing")
+        listed = named if isinstance(named, list) else []
+        found = [number for number in listed if type(number) is int and 0 <= number < len(pieces)]
+        return found or list(range(len(pieces)))  # none listed: all are missing
     return []
 
 

@@ -63,13 +63,15 @@ def refund(session: Session, upload_id: int) -> None:
 def record_stored(session: Session, upload_id: int, cid: str, size: int) -> None:
     """Record that the upload is stored, with its size in bytes.
 
-    Content that the account has stored already counts once.
+    Content that the account has stored within a day counts once.
     """
     upload = session.get(BlobUpload, upload_id)
     if upload is None:
         return
     lock = zlib.crc32(upload.account.encode()) - 2**31
     session.execute(select(func.pg_advisory_xact_lock(_LOCK_SPACE, lock)))  # two uploads may have the same content
+    mine = (BlobUpload.account == upload.account, BlobUpload.cid == cid)
+    session.execute(delete(BlobUpload).where(*mine, BlobUpload.created_at <= utc_now() - PERIOD))
     if uploaded_at(session, upload.account, cid) is None:
         upload.cid, upload.charged = cid, max(size, MIN_CHARGE_BYTES)
     else:

@@ -14,7 +14,7 @@ from market.platform.http.deps import ServicesDep
 from market.platform.http.errors import BodyTooLarge, InvalidRequest, StorageDown, StorageQuotaExceeded
 from market.platform.http.refusals import refusals
 from market.platform.http.services import Services
-from market.platform.http.types import CidString
+from market.platform.http.types import CidString, RequestModel
 from market.platform.storage import quota
 from market.platform.storage.client import Storage, StoredBlob
 from market.platform.storage.errors import StorageError
@@ -176,7 +176,7 @@ class BlobView(BaseModel):
     size: Annotated[int, Field(description="Bytes.")]
 
 
-class FileRequest(BaseModel):
+class FileRequest(RequestModel):
     """A file whose pieces are stored; each has ``piece_bytes``, the last one has the rest."""
 
     cid: CidString = Field(description="The whole file's CID.")

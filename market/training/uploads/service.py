@@ -258,17 +258,17 @@ def join_stored(database: Database, storage: Storage, account: str, cid: str, pi
         raise UploadIncomplete(detail, field="pieces", remedy=remedy, extra={"missing": missing[:MAX_NAMED]})
     try:
         blob = storage.join(pieces)
+        if blob.cid != cid:
+            raise WrongFile(f"The pieces form the file {blob.cid}.", field="cid")
+        storage.pin(cid, size=blob.size)  # reads the pieces' last blocks, which joining does not
     except BlobNotFound as error:
-        extra = {"missing": list(range(len(pieces)))[:MAX_NAMED]}  # storage names a block, not its piece
+        extra = {"missing": list(range(len(pieces)))}  # storage names a block, not its piece
         remedy = "Store the listed pieces again with POST /v1/blobs and repeat this call."
         raise UploadIncomplete(
             f"Storage has lost pieces: {error}", field="pieces", remedy=remedy, extra=extra
         ) from error
     except BlobCorrupt as error:
         raise WrongFile(f"The pieces do not have these sizes: {error}", field="pieces") from error
-    if blob.cid != cid:
-        raise WrongFile(f"The pieces form the file {blob.cid}.", field="cid")
-    storage.pin(cid, size=blob.size)
     return blob.size
 
 

@@ -7,9 +7,11 @@ import pytest
 from fastapi import FastAPI
 from kit.api.clients import Caller, accepted, refusal, sign_in
 from kit.records import Records
-from sqlalchemy import delete
+from sqlalchemy import update
 
+from market.platform.db.base import utc_now
 from market.platform.http.services import Services
+from market.platform.storage import quota
 from market.platform.storage.client import Storage
 from market.platform.storage.models import BlobUpload
 from zoo_protocol.content.unixfs import CHUNK_BYTES, cid_of_file
@@ -66,33 +68,42 @@ def test_pieces_of_another_account_are_missing(caller: Caller, api: httpx.Client
 def test_pieces_stored_before_a_day_are_missing(caller: Caller, records: Records) -> None:
     pieces = [b"earlier" + piece[7:] for piece in PIECES[:2]]
     store(caller, pieces)
-    records.execute(delete(BlobUpload).where(BlobUpload.cid == cid_of_file(pieces[1])))
+    aged = update(BlobUpload).where(BlobUpload.cid == cid_of_file(pieces[1]))
+    records.execute(aged.values(created_at=utc_now() - quota.PERIOD))
     assert refusal(caller.post("/v1/files", json=asked(pieces)), 409, "upload-incomplete")["missing"] == [1]
+    store(caller, pieces[1:])
+    accepted(caller.post("/v1/files", json=asked(pieces)), 201)
 
 
-def test_lost_pieces_are_listed(caller: Caller, records: Records) -> None:
-    pieces = [b"lost 00" + piece[7:] for piece in PIECES[:2]]
-    store(caller, pieces)
-    gone = cid_of_file(b"a piece that storage has lost")
-    records.execute(
-        BlobUpload.__table__.update().where(BlobUpload.cid == cid_of_file(pieces[1])).values(cid=gone)  # type: ignore[attr-defined]
-    )
-    body = asked(pieces, pieces=[cid_of_file(pieces[0]), gone])
+@pytest.mark.parametrize("chunks", [1, 2])  # the piece is one block, or a node over two
+def test_lost_pieces_are_listed_until_stored_again(caller: Caller, records: Records, chunks: int) -> None:
+    pieces = [bytes([number, chunks, *b"lost"]) + bytes(chunks * CHUNK_BYTES - 6) for number in (1, 2)]
+    other = b"stored under the lost piece's row" + bytes([chunks])
+    store(caller, [pieces[0], other])
+    row = update(BlobUpload).where(BlobUpload.cid == cid_of_file(other))
+    records.execute(row.values(cid=cid_of_file(pieces[1])))
+    body = asked(pieces, piece_bytes=chunks * CHUNK_BYTES)
     problem = refusal(caller.post("/v1/files", json=body), 409, "upload-incomplete")
     assert (problem["field"], problem["missing"]) == ("pieces", [0, 1])
     assert "again" in str(problem["remedy"])
+    store(caller, pieces)
+    accepted(caller.post("/v1/files", json=body), 201)
 
 
 @pytest.mark.parametrize(
     ("changes", "field"),
-    [({"cid": cid_of_file(b"another file")}, "cid"), ({"size": 3 * CHUNK_BYTES + 9}, "pieces")],
+    [
+        ({}, "cid"),
+        ({"size": 8 * CHUNK_BYTES - 1}, "pieces"),
+    ],
 )
 def test_other_file_or_sizes_are_refused(caller: Caller, changes: dict[str, Any], field: str) -> None:
-    store(caller, PIECES)
-    problem = refusal(
-        caller.post("/v1/files", json=asked() | {"cid": cid_of_file(b"unknown")} | changes), 422, "wrong-file"
-    )
+    pieces = [bytes([number]) + bytes(2 * CHUNK_BYTES - 1) for number in range(1, 5)]
+    store(caller, pieces)
+    body = asked(pieces, piece_bytes=2 * CHUNK_BYTES) | {"cid": cid_of_file(b"unknown")} | changes
+    problem = refusal(caller.post("/v1/files", json=body), 422, "wrong-file")
     assert problem["field"] == field
+    assert problem["remedy"]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Quotes and submissions of jobs on a base model, over HTTP."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -98,10 +99,64 @@ def test_unfit_base_settings_are_refused(
 def test_poisoned_base_is_refused_before_price(
     services: Services, payer: Caller, body: Body, good: ModelManifest, change: Any, reason: str
 ) -> None:
-    poisoned = services.part(Storage).put(change(good), max_bytes=1 << 21).cid
-    problem = payer.post("/v1/quotes", json=body | {"model_config": {"base": poisoned}}).json()
-    assert (problem["code"], problem["field"], problem["reason"]) == ("invalid-base-model", "model_config.base", reason)
+    assert refused_base(services, payer, body, change(good))["reason"] == reason
+
+
+def refused_base(services: Services, payer: Caller, body: Body, manifest: bytes) -> dict[str, Any]:
+    """Return the problem with which the market refuses a base before it quotes a price."""
+    poisoned = services.part(Storage).put(manifest, max_bytes=1 << 21).cid
+    answer = payer.post("/v1/quotes", json=body | {"model_config": {"base": poisoned}})
+    problem: dict[str, Any] = answer.json()
+    assert (answer.status_code, problem["code"]) == (422, "invalid-base-model"), problem
+    assert problem["field"] == "model_config.base"
     assert poisoned in problem["detail"]
+    assert problem["remedy"]
+    assert written(services) == [0, 0, 0, 0]
+    return problem
+
+
+@pytest.mark.parametrize(
+    ("config", "reason", "why"),
+    [
+        ({"auto_map": {"AutoModel": "modeling_x.Model"}}, "unsupported_value", "config.json.auto_map: is refused"),
+        ({"auto_map": {"AutoConfig": "evil/repo--x.C"}}, "unsupported_value", "the library's own classes"),
+        ({"trust_remote_code": True}, "unknown_key", "config.json.trust_remote_code"),
+        ({"attn_implementation": "evil/kernel"}, "unsupported_value", "Code from other repositories"),
+        ({"num_hidden_layers": 10**9}, "out_of_range", "num_hidden_layers: is 1000000000; choose a value from 1 to"),
+        ({"hidden_size": 10**400}, "out_of_range", "config.json.hidden_size"),
+        ({"vocab_size": 1 << 20, "hidden_size": 16_384, "num_hidden_layers": 256}, "too_large", "at most 20000000000"),
+        ({"rms_norm_eps": 1e999}, "out_of_range", "config.json.rms_norm_eps: is inf"),
+        ({"id2label": {str(number): "label" * 9 for number in range(20_000)}}, "unreadable", "the limit is 1048576"),
+        ({"num_hidden_layers": 64}, "wrong_size", "parameters of its configuration take"),
+        ({"intermediate_size": 4096}, "wrong_size", "parameters of its configuration take"),
+    ],
+)
+def test_poisoned_configuration_is_refused_before_price(
+    services: Services, payer: Caller, body: Body, good: ModelManifest, config: dict[str, Any], reason: str, why: str
+) -> None:
+    poisoned = json.dumps(json.loads(good.to_bytes()) | {"config": good.config | config}).encode()
+    problem = refused_base(services, payer, body, poisoned)
+    assert problem["reason"] == reason, problem
+    assert why in problem["detail"]
+
+
+@pytest.mark.parametrize(
+    ("names", "reason", "why"),
+    [
+        (["pytorch_model.bin"], "unsupported_value", "files.pytorch_model.bin: is refused"),
+        (["model.safetensors", "modeling_x.py"], "unsupported_value", "no pickle or code"),
+        (["model.safetensors", "../../x.safetensors"], "unsupported_value", "is refused"),
+        (["model.safetensors", "model.pt"], "unsupported_value", "files.model.pt"),
+        ([f"model-{number:05}.safetensors" for number in range(1000)], "too_large", "has 1000 files, beyond 64"),
+    ],
+)
+def test_poisoned_file_names_are_refused_before_price(
+    services: Services, payer: Caller, body: Body, good: ModelManifest, names: list[str], reason: str, why: str
+) -> None:
+    [file] = good.files.values()
+    problem = refused_base(services, payer, body, ModelManifest(good.config, dict.fromkeys(names, file)).to_bytes())
+    assert problem["reason"] == reason
+    assert why in problem["detail"]
 
 
 def test_dataset_beyond_base_vocabulary_is_refused(payer: Caller, body: Body, storage: Storage, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Datasets and models: pushed to a loopback market, shown, pulled, refused with a reason."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ class Market:
     posted: list[int] = field(default_factory=list)
     fails_after: int = 1 << 30
     forgets: bool = False
+    lists: Callable[[list[int]], object] = lambda missing: missing[:2]
 
 
 @pytest.fixture(name="market")
@@ -51,7 +52,7 @@ def running_market() -> Iterator[Market]:
             asked = json.loads(body)
             missing = [number for number, cid in enumerate(asked["pieces"]) if cid not in market.files]
             if asked["cid"] not in market.files and missing:
-                self.answer({"code": "upload-incomplete", "detail": "missing", "missing": missing[:2]}, 409)
+                self.answer({"code": "upload-incomplete", "detail": "missing", "missing": market.lists(missing)}, 409)
                 return
             whole = b"".join(market.files[cid] for cid in asked["pieces"]) if not missing else b""
             market.files.setdefault(asked["cid"], whole)
@@ -124,6 +125,34 @@ def test_upload_ends_when_market_keeps_nothing(client: Any, market: Market, tmp_
     market.forgets = True
     with raises_code(Mismatch, "upload-mismatch"):
         uploads.send_file(client.connection, tmp_path / "file", client.max_blob_bytes)
+
+
+@pytest.mark.parametrize("listed", [[], None, [-1, 99, "0", 1.0], {"0": 1}])
+def test_unlisted_missing_pieces_are_all_sent(client: Any, market: Market, tmp_path: Path, listed: object) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(np.random.default_rng(1).bytes(4 * CHUNK_BYTES))
+    market.lists = lambda _: listed
+    counted: list[int] = []
+    cid = uploads.send_file(client.connection, path, client.max_blob_bytes, counted.append)
+    assert market.files[cid] == path.read_bytes()
+    assert market.posted == [3 * CHUNK_BYTES, CHUNK_BYTES]
+    assert sum(counted) == path.stat().st_size
+
+
+def test_lost_piece_is_sent_and_counted_once_more(client: Any, market: Market, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(np.random.default_rng(2).bytes(4 * CHUNK_BYTES))
+    counted: list[int] = []
+
+    def sent(size: int) -> None:
+        counted.append(size)
+        if len(market.posted) == 1:
+            market.files.clear()
+
+    cid = uploads.send_file(client.connection, path, client.max_blob_bytes, sent)
+    assert market.files[cid] == path.read_bytes()
+    assert market.posted == [3 * CHUNK_BYTES, CHUNK_BYTES, 3 * CHUNK_BYTES]
+    assert sum(counted) == path.stat().st_size
 
 
 def test_dataset_push_stores_every_named_file(client: Any, market: Market, tmp_path: Path) -> None:

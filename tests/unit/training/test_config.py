@@ -178,6 +178,40 @@ def test_only_adamw_rate_falls_with_width(training: dict[str, Any]) -> None:
     assert (large["top_k"], large["learning_rate"]) == (64, 32e-3 * 32 / 1024)
 
 
+@pytest.mark.parametrize("method", [None, *METHODS])
+@pytest.mark.parametrize(
+    ("adapter", "objective", "rate"),
+    [
+        (None, "causal_lm", 2e-5),
+        (None, "sft", 2e-5),
+        (None, "dpo", 1e-6),
+        ({"r": 2}, "causal_lm", 2e-4),
+        ({"r": 2}, "sft", 2e-4),
+        ({"r": 2}, "dpo", 1e-5),
+    ],
+)
+def test_base_model_is_trained_at_low_rates(
+    adapter: dict[str, int] | None, objective: str, rate: float, method: str | None
+) -> None:
+    def training(**settings: Any) -> TrainingConfig:
+        named = {"objective": objective} | settings | ({} if method is None else {"method": method})
+        document = {"model_config": {"base": DATASET}, "data_config": {"dataset": DATASET}, "training_config": named}
+        spec = TrainingSpec.from_dict(document | ({} if adapter is None else {"adapter_config": adapter}))
+        assert TrainingSpec.from_dict(spec.to_dict()) == spec
+        return spec.training
+
+    if METHODS[method or "default"].get("averaging") == "steps" and objective != "causal_lm":
+        return  # refused
+    decay = 0.01 if adapter is None else 0.0
+    for found in (training(), training(optimizer="adamw")):
+        assert (found.optimizer, found.learning_rate, found.weight_decay) == ("adamw", rate, decay)
+    assert training(learning_rate=0.5).learning_rate == 0.5
+    if adapter is None:
+        found = training(optimizer="muon")
+        assert (found.learning_rate, found.muon_learning_rate) == (rate, 1e-5 if objective == "dpo" else 2e-4)
+        assert training(optimizer="muon", muon_learning_rate=0.5).muon_learning_rate == 0.5
+
+
 SETTINGS = st.fixed_dictionaries(
     {},
     optional={

@@ -77,6 +77,8 @@ def test_llama3_positions_are_the_library_ones(tmp_path: Path) -> None:
     given = older.pop("rope_parameters")
     older |= {"rope_theta": given.pop("rope_theta"), "rope_scaling": given}
     assert read_config_json(older, 24) == spec.model
+    both = older | {"rope_parameters": given}
+    assert read_config_json(both, 24) == spec.model
 
 
 @pytest.mark.parametrize(
@@ -85,8 +87,17 @@ def test_llama3_positions_are_the_library_ones(tmp_path: Path) -> None:
         ({"model_type": "rwkv"}, "unsupported_value", "config.json.model_type"),
         ({"auto_map": {"AutoModel": "modeling.Evil"}}, "unsupported_value", "config.json.auto_map"),
         ({"quantization_config": {"bits": 4}}, "unsupported_value", "config.json.quantization_config"),
+        ({"attn_implementation": "evil/kernel"}, "unsupported_value", "config.json.attn_implementation"),
+        ({"_attn_implementation": ["sdpa"]}, "unsupported_value", "config.json._attn_implementation"),
+        ({"rope_scaling": 5}, "wrong_type", "config.json.rope_scaling"),
+        (
+            {"rope_scaling": {"type": "linear", "factor": 4.0}, "rope_parameters": {"rope_type": "default"}},
+            *("unsupported_value", "config.json.rope_scaling"),
+        ),
+        ({"rope_theta": 1e4, "rope_parameters": [1]}, "wrong_type", "config.json.rope_parameters"),
         ({"hidden_act": "relu"}, "unsupported_value", "config.json.hidden_act"),
         ({"num_hidden_layers": 10**9}, "out_of_range", "config.json.num_hidden_layers"),
+        ({"hidden_size": 10**400}, "out_of_range", "config.json.hidden_size"),
         ({"hidden_size": "64"}, "wrong_type", "config.json.hidden_size"),
         ({"mixture_of_experts": 8}, "unknown_key", "config.json.mixture_of_experts"),
         ({"rope_parameters": {"rope_type": "yarn"}}, "unsupported_value", "config.json.rope_parameters.rope_type"),
