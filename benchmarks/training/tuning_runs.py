@@ -3,14 +3,13 @@
 import json
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from benchmarks.training.corpus import standard_library
-from benchmarks.training.model_runs import WEIGHTS, ZERO
+from benchmarks.training.model_runs import WEIGHTS, ZERO, of_one_step, seconds
 from training_gym.data.dataset import Split, one_shard, training_samples
 from training_gym.data.samples import IGNORED, Integers, Sample, collate
 from training_gym.data.shards import Layout
@@ -21,7 +20,6 @@ from training_gym.runtime.profile import CPU
 from training_gym.spec.config import TrainingSpec
 from training_gym.units.replica_state import fresh_slot_state
 from training_gym.units.trace import Unit
-from training_gym.units.unit import run_unit
 
 ROOT = Path(__file__).resolve().parents[2]
 PEER_PYTHON = ROOT / ".peers" / "trl" / "bin" / "python"
@@ -58,11 +56,11 @@ def unit_seconds(spec: TrainingSpec, start: Path) -> float:
     """Run a whole unit from the model in the folder ``start``."""
     configure(CPU)
     parameters = dict(load_files(spec.model, {WEIGHTS: start / WEIGHTS}))
-    unit = Unit(spec, ZERO, 0, 0, parameters, split_of(spec), fresh_slot_state(spec), ZERO)
-    with tempfile.TemporaryDirectory() as directory:
-        started = time.perf_counter()
-        run_unit(unit, Path(directory))
-        return time.perf_counter() - started
+    one, whole = (
+        Unit(of, ZERO, 0, 0, parameters, split_of(of), fresh_slot_state(of), ZERO) for of in (of_one_step(spec), spec)
+    )
+    seconds(one)
+    return seconds(whole)
 
 
 def losses(spec: TrainingSpec, start: Path, reference: Path) -> list[float]:
