@@ -98,7 +98,7 @@ def test_payload_of_other_compression_level_is_refused(
     world: World, nodes: list[str], entries: int, reason: str
 ) -> None:
     job_id, slow = _second_round(world, nodes)
-    assert slow.spec.training.top_k == 34
+    assert slow.spec.training.top_k == 24
     slow.hand_in(encode(with_top_k(slow.spec, entries), slow.vector))
     slow.commit()
     with pytest.raises(ResultRefused) as refused:
