@@ -4,8 +4,8 @@
 the standard library's sources. Speeds are GB of fp32 input per second of this process, including the selection of the
 largest entries and all checks.
 
-The bound of E entries over C chunks has log2 C(n, k) bits for the indices of k of a chunk's n values, and one bit per
-sign. It adds the order-0 entropy of the sent levels, and 32 bits of scales per chunk.
+The bound has log2 C(n, k) bits for the indices of k of a chunk's n values. Each sign takes one bit. It
+adds the order-0 entropy of the sent levels, and 32 bits of scales per chunk.
 """
 
 import math

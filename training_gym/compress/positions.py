@@ -78,7 +78,7 @@ def entry_count(sizes: Iterable[int], top_k: int) -> int:
 def gaps_of(offsets: Offsets, chunks: Chunks) -> Offsets:
     """Return the values skipped before each entry [E], fewer than two chunks have."""
     gaps = np.empty_like(offsets)
-    if len(offsets):  # else every entry is sent
+    if len(offsets):
         _gaps(offsets, chunks.starts, chunks.entries, gaps)
     return gaps
 
