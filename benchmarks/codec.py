@@ -4,8 +4,8 @@
 the standard library's sources. Speeds are GB of fp32 input per second of this process, including the selection of the
 largest entries and all checks.
 
-The bound of E entries over C chunks has log2 C(4096, k) bits per chunk for the indices, and one bit per sign. It adds
-the order-0 entropy of the sent levels, and 32 bits of scales per chunk.
+The bound has log2 C(n, k) bits for the indices of k of a chunk's n values. Each sign takes one bit. It
+adds the order-0 entropy of the sent levels, and 32 bits of scales per chunk.
 """
 
 import math
@@ -22,8 +22,8 @@ from benchmarks.training.corpus import standard_library
 from benchmarks.training.trainers import train_unit
 from training_gym.compress.codes import LEVEL
 from training_gym.compress.payload_format import Format, decode, decode_vector, encode_vector, layout_digest
-from training_gym.compress.quantise import chunk_count, quantise
-from training_gym.model.layout import initial_parameters
+from training_gym.compress.quantise import quantise
+from training_gym.model.layout import initial_parameters, parameter_sizes
 from training_gym.model.tensors import Vector
 from training_gym.spec.architectures import read_model
 from training_gym.spec.config import CHUNK, TrainingConfig, TrainingSpec
@@ -34,8 +34,8 @@ SETTINGS = [(CHUNK, 2), (960, 2), (1024, 2), (1024, 4), (1024, 8), (512, 2), (25
 _UNITS = {"encode_gb_s": "GB/s", "decode_gb_s": "GB/s", "bits_per_parameter": "bits", "entropy_excess": "share"}
 
 
-def pseudo_gradient(seed: int, quick: bool) -> tuple[Vector, bytes]:
-    """Return the pseudo-gradient of one unit, and its layout digest."""
+def pseudo_gradient(seed: int, quick: bool) -> tuple[Vector, tuple[int, ...], bytes]:
+    """Return the pseudo-gradient of one unit, its tensors' sizes, and its layout digest."""
     model = (
         read_model({"hidden_size": 64, "num_hidden_layers": 2})
         if quick
@@ -46,17 +46,18 @@ def pseudo_gradient(seed: int, quick: bool) -> tuple[Vector, bytes]:
     train, _ = standard_library(1 << 20)
     start = initial_parameters(spec)
     payload, state = train_unit(spec, 0, seed, start, train, fresh_slot_state(spec))
-    return state.error_feedback + decode(spec, payload).dense(), layout_digest(spec)
+    return state.error_feedback + decode(spec, payload).dense(), parameter_sizes(spec), layout_digest(spec)
 
 
-def entropy_bound(vector: Vector, top_k: int, bits: int) -> float:
+def entropy_bound(vector: Vector, format_: Format) -> float:
     """Return the minimum bits of the payload of ``vector``."""
-    sent, size = quantise(vector, top_k, bits), len(vector)
-    full, tail = divmod(size, CHUNK)
-    index_bits = full * _log2_choose(CHUNK, top_k) + _log2_choose(tail, min(tail, top_k))
+    chunks = format_.chunks
+    sent = quantise(vector, chunks, format_.bits)
+    lengths, chosen = np.diff(chunks.starts).tolist(), np.diff(chunks.entries).tolist()
+    index_bits = math.fsum(_log2_choose(*pair) for pair in zip(lengths, chosen, strict=True))
     shares = np.bincount(sent.codes & LEVEL) / len(sent.codes)
     level_entropy = -math.fsum(share * math.log2(share) for share in shares.tolist() if share)
-    return index_bits + len(sent.codes) * (1 + level_entropy) + 32 * chunk_count(size)
+    return index_bits + len(sent.codes) * (1 + level_entropy) + 32 * len(chunks)
 
 
 def _log2_choose(total: int, chosen: int) -> float:
@@ -70,13 +71,13 @@ def measure(quick: bool) -> list[Row]:
     rows = []
     for number, (top_k, bits) in enumerate(SETTINGS):
         seen: dict[str, list[float]] = {name: [] for name in _UNITS}
-        for vector, layout in inputs:
-            format_ = Format(len(vector), top_k, bits, layout)
+        for vector, sizes, layout in inputs:
+            format_ = Format(sizes, top_k, bits, layout)
             payload = encode_vector(format_, vector)
             seen["encode_gb_s"].append(_speed(vector, partial(encode_vector, format_, vector)))
             seen["decode_gb_s"].append(_speed(vector, partial(decode_vector, format_, payload)))
             seen["bits_per_parameter"].append(8 * len(payload) / len(vector))
-            seen["entropy_excess"].append(8 * len(payload) / entropy_bound(vector, top_k, bits) - 1)
+            seen["entropy_excess"].append(8 * len(payload) / entropy_bound(vector, format_) - 1)
         suffix = f"_k{top_k}_b{bits}" if number else ""
         note = f"{top_k} of {CHUNK} entries, {bits} bits"
         rows += [row(name + suffix, _UNITS[name], values, note) for name, values in seen.items()]

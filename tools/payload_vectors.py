@@ -25,15 +25,15 @@ def _wave(size: int) -> list[float]:
 
 
 CASES: list[tuple[str, int, int, list[float]]] = [
-    ("2 bits", 5, 2, SMALL),
-    ("4 bits", 5, 4, SMALL),
-    ("8 bits", 7, 8, SMALL),
+    ("2 bits", 1600, 2, SMALL),
+    ("4 bits", 1600, 4, SMALL),
+    ("8 bits", 2300, 8, SMALL),
     ("dense int8", 4096, 8, SMALL),
-    ("zeros", 3, 4, [0.0] * 9),
-    ("ties go to the lower index", 2, 4, [1.0, -1.0, 1.0, 1.0, -1.0]),
+    ("zeros", 1300, 4, [0.0] * 9),
+    ("ties go to the lower index", 1600, 4, [1.0, -1.0, 1.0, 1.0, -1.0]),
     ("one value", 1, 8, [-7.0]),
-    ("two chunks, the last one shorter than k", 16, 2, _wave(4096 + 9)),
-    ("levels in a Rice code", 64, 8, [value**3 for value in _wave(600)]),
+    ("two chunks, the last one short", 16, 2, _wave(4096 + 9)),
+    ("levels in a Rice code", 400, 8, [value**3 for value in _wave(600)]),
     ("the default: all entries in 2 bits", 4096, 2, [round(8 * value**3) / 8 for value in _wave(4096 + 9)]),
     ("one magnitude, nearest to the lower of two", 4096, 2, [1.001, -1.001, 1.001]),
     ("one magnitude, nearest to the higher of two", 4096, 2, [1.007, -1.007, 1.007]),
@@ -42,17 +42,33 @@ CASES: list[tuple[str, int, int, list[float]]] = [
 ]
 
 
+SEVERAL: list[tuple[str, int, int, list[int]]] = [
+    ("each tensor begins a chunk", 700, 4, [5, 4096 + 9, 31, 1]),
+    ("all entries of several tensors", 4096, 2, [5, 4096 + 9, 31, 1]),
+]
+"""Cases of several tensors, by their sizes; values of odd tensors are a thousandth of the others'."""
+
+
+def _tensors(sizes: list[int]) -> list[float]:
+    """Return the values of tensors whose magnitudes differ."""
+    return [value / 1000 ** (number % 2) for number, size in enumerate(sizes) for value in _wave(size)]
+
+
 def payloads() -> list[dict[str, Any]]:
     written = []
-    for name, top_k, bits, values in CASES:
-        payload = encode_vector(Format(len(values), top_k, bits, LAYOUT), np.array(values, np.float32))
-        decoded = decode_vector(Format(len(values), top_k, bits, LAYOUT), payload)
+    cases = [(name, top_k, bits, [len(values)], values) for name, top_k, bits, values in CASES]
+    cases += [(name, top_k, bits, sizes, _tensors(sizes)) for name, top_k, bits, sizes in SEVERAL]
+    for name, top_k, bits, sizes, values in cases:
+        format_ = Format(tuple(sizes), top_k, bits, LAYOUT)
+        payload = encode_vector(format_, np.array(values, np.float32))
+        decoded = decode_vector(format_, payload)
         written.append(
             {
                 "name": name,
                 "top_k": top_k,
                 "bits": bits,
                 "layout": LAYOUT.hex(),
+                "sizes": sizes,
                 "values": np.array(values, np.float32).tolist(),
                 "payload": payload.hex(),
                 "indices": decoded.indices.tolist(),
@@ -68,7 +84,7 @@ def _changed(payload: bytes, place: int, replacement: bytes) -> bytes:
 
 def malformed() -> list[dict[str, Any]]:
     """Change payloads into one per error code except ``not_finite`` (writers only)."""
-    sparse = Format(len(SMALL), 5, 4, LAYOUT)
+    sparse = Format((len(SMALL),), 1600, 4, LAYOUT)
     good = encode_vector(sparse, np.array(SMALL, np.float32))
     of_sparse = {
         "cut short": good[:-1],
@@ -79,7 +95,7 @@ def malformed() -> list[dict[str, Any]]:
             good, 50, struct.pack("<QQ", 2**64 - 1, sum(struct.unpack_from("<QQ", good, 50)) + 1)
         ),
         "another magic": _changed(good, 0, b"ZIPG"),
-        "version 1": _changed(good, 4, b"\x01"),
+        "version 2": _changed(good, 4, b"\x02"),
         "Rice parameter of the indices beyond 8": _changed(good, 48, b"\x09"),
         "low above high": _changed(good, 66, b"\x7f\x7f"),
         "low is negative": _changed(good, 66, b"\x80\xbf"),
@@ -88,7 +104,7 @@ def malformed() -> list[dict[str, Any]]:
         "padding of the signs not zero": _changed(good, 70, bytes([good[70] | 1])),
         "one index too few": _changed(good, 71, b"\0"),
     }
-    zeros, equal, pair = Format(6, 4096, 8, LAYOUT), Format(3, 4096, 2, LAYOUT), Format(3, 2, 4, LAYOUT)
+    zeros, equal, pair = Format((6,), 4096, 8, LAYOUT), Format((3,), 4096, 2, LAYOUT), Format((3,), 2700, 4, LAYOUT)
     of_zeros = encode_vector(zeros, np.zeros(6, np.float32))
     of_equal = encode_vector(equal, np.ones(3, np.float32))
     of_pair = encode_vector(pair, np.array([1, 0, 2], np.float32))
@@ -106,7 +122,12 @@ def malformed() -> list[dict[str, Any]]:
         try:
             decode_vector(format_, payload)
         except PayloadError as error:
-            format_fields = {"size": format_.size, "top_k": format_.top_k, "bits": format_.bits, "layout": LAYOUT.hex()}
+            format_fields = {
+                "sizes": format_.sizes,
+                "top_k": format_.top_k,
+                "bits": format_.bits,
+                "layout": LAYOUT.hex(),
+            }
             written.append({"name": name, **format_fields, "payload": payload.hex(), "code": error.code})
         else:
             raise AssertionError(f"{name} was accepted")

@@ -14,7 +14,7 @@ def compile_all() -> None:
     """Compile every loop by aggregating small payloads of each kind."""
     model = read_model(
         {
-            "hidden_size": 8,
+            "hidden_size": 16,  # makes the embedding a whole chunk
             "intermediate_size": 8,
             "num_hidden_layers": 1,
             "num_attention_heads": 1,

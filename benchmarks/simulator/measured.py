@@ -72,7 +72,7 @@ class Samples:
             else read_model({"hidden_size": 256, "num_hidden_layers": 4})
         )
         real = [pseudo_gradient(seed, quick) for seed in range(FEW)]
-        self._layout = real[0][1]
+        self._sizes, self._layout = real[0][1:]
         # Rolled by whole chunks they are not copies to the aggregate, and compress equally well.
         self._vectors = [np.roll(real[number % FEW][0], number * CHUNK) for number in range(MANY)]
 
@@ -80,14 +80,16 @@ class Samples:
         """Return the costs under these settings."""
         spec = TrainingSpec(self._model, "unused", TrainingConfig(**asdict(settings)))
         size, layout = spec.num_parameters(), self._layout
-        up = Format(size, settings.top_k, settings.value_bits, layout)
+        up = Format(self._sizes, settings.top_k, settings.value_bits, layout)
         payloads, encode = _timed(lambda: [encode_vector(up, vector) for vector in self._vectors])
         decoded, decode = _timed(lambda: [decode_vector(up, payload) for payload in payloads])
         hashing = _timed(lambda: sha256(self._vectors[0].tobytes()))[1]
         update = 0
         if settings.down_top_k:
             mean: Vector = np.mean([payload.dense() for payload in decoded], axis=0, dtype=np.float32)
-            update = len(encode_vector(Format(size, settings.down_top_k, settings.down_value_bits, layout), mean))
+            update = len(
+                encode_vector(Format(self._sizes, settings.down_top_k, settings.down_value_bits, layout), mean)
+            )
         start = initial_parameters(spec)
         state = OuterState(*self._vectors[:3])  # nonzero, as after several rounds
 

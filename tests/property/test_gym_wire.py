@@ -1,6 +1,7 @@
 import json
 import struct
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,15 @@ from kit.errors import raises_code
 from kit.measures import peak_bytes
 from kit.profile import examples
 from kit.training import spec_of
+from kit.uncompiled import uncompiled_loops
 
 from training_gym.compress import bits as compress_bits
 from training_gym.compress import payload_format
 from training_gym.compress.bits import packed_size
 from training_gym.compress.payload_format import Format, decode, decode_vector, encode, encode_step, encode_vector
-from training_gym.compress.quantise import _sum_whole, chunk_count
+from training_gym.compress.positions import chunk_count
+from training_gym.compress.quantise import _sum_whole
+from training_gym.model.layout import initial_parameters
 from training_gym.model.tensors import Vector
 from training_gym.spec.config import CHUNK
 from training_gym.spec.errors import PayloadError
@@ -31,7 +35,12 @@ LAYOUT = bytes(range(32))
 
 
 def format_of(bits: int, top_k: int, size: int = SIZE) -> Format:
-    return Format(size, top_k, bits, LAYOUT)
+    return Format((size,), top_k, bits, LAYOUT)
+
+
+def entries_of(length: int, top_k: int) -> int:
+    """Return how many entries of a chunk of this length are sent."""
+    return -(-length * top_k // CHUNK)
 
 
 def normal(seed: int) -> Vector:
@@ -39,7 +48,11 @@ def normal(seed: int) -> Vector:
 
 
 formats = st.builds(
-    format_of, st.sampled_from([2, 4, 8]), st.sampled_from([1, 7, TAIL, TAIL + 1, 1024, CHUNK - 1, CHUNK])
+    Format,
+    st.sampled_from([(SIZE,), (1, TAIL - 1, 2 * CHUNK), (CHUNK + 3, 5, CHUNK - 8 + TAIL)]),
+    st.sampled_from([1, 7, TAIL, TAIL + 1, 1024, CHUNK - 1, CHUNK]),
+    st.sampled_from([2, 4, 8]),
+    st.just(LAYOUT),
 )
 finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
 vectors = st.one_of(
@@ -55,11 +68,14 @@ def test_only_largest_values_are_sent(format_: Format, vector: np.ndarray) -> No
     payload = encode_vector(format_, vector)
     assert len(payload) <= format_.max_bytes
     decoded = decode_vector(format_, payload)
-    for start in range(0, SIZE, CHUNK):
-        chunk = vector[start : start + CHUNK]
+    ends = np.cumsum(format_.sizes).tolist()
+    tensors = zip([0, *ends], ends, strict=False)
+    borders = [(start, min(start + CHUNK, end)) for first, end in tensors for start in range(first, end, CHUNK)]
+    for start, end in borders:
+        chunk = vector[start:end]
         ranked = np.argsort(-np.abs(chunk), kind="stable")  # ties stay in the order of their indices
-        wanted = sorted((start + ranked[: format_.top_k]).tolist())
-        here = (decoded.indices >= start) & (decoded.indices < start + CHUNK)
+        wanted = sorted((start + ranked[: entries_of(end - start, format_.top_k)]).tolist())
+        here = (decoded.indices >= start) & (decoded.indices < end)
         assert decoded.indices[here].tolist() == wanted
         sent, got = np.abs(vector[wanted]).astype(np.float64), np.abs(decoded.values[here]).astype(np.float64)
         levels = 2 ** (format_.bits - 1) - 1
@@ -98,7 +114,7 @@ def test_decoder_fails_only_with_typed_error(format_: Format, vector: np.ndarray
 @given(st.sampled_from([2, 4, 8]), st.integers(1, CHUNK), st.binary(max_size=600), st.binary(min_size=16, max_size=16))
 def test_random_bodies_behind_true_header_are_refused(bits: int, top_k: int, body: bytes, lengths: bytes) -> None:
     format_ = format_of(bits, top_k)
-    header = struct.pack("<4sBBHQ32s", b"ZOPG", 2, bits, top_k, SIZE, LAYOUT)
+    header = struct.pack("<4sBBHQ32s", b"ZOPG", 3, bits, top_k, SIZE, LAYOUT)
     with pytest.raises(PayloadError):
         decode_vector(format_, header + b"\x01\x00" + lengths + body)
 
@@ -161,7 +177,7 @@ def test_every_encoding_of_payload_is_unique(kind: str, bits: int) -> None:
         dense = decode_vector(format_, payload).dense().tobytes()
         assert sent.dense().tobytes() == dense
         for _ in range(30):
-            other = _mutated(payload, chunk_count(size), dice)
+            other = _mutated(payload, chunk_count([size]), dice)
             with suppress(PayloadError):
                 assert other == payload or decode_vector(format_, other).dense().tobytes() != dense
 
@@ -202,12 +218,12 @@ def test_other_scales_for_same_magnitudes_are_refused(monkeypatch: pytest.Monkey
         (HEADER_BYTES, b"\x80\xbf", "wrong_scale"),
         (HEADER_BYTES, b"\x7f\x7f", "wrong_scale"),
         (HEADER_BYTES + 6, b"\x80\x7f", "wrong_scale"),
-        (HEADER_BYTES + 12 + 29, b"\x0f", "not_canonical"),
-        (HEADER_BYTES + 12 + 30, b"\xff", "wrong_count"),
+        (HEADER_BYTES + 12 + 19, b"\x0f", "not_canonical"),
+        (HEADER_BYTES + 12 + 20, b"\xff", "wrong_count"),
     ],
 )
 def test_each_malformation_has_its_reason(offset: int, replacement: bytes, code: str) -> None:
-    format_ = format_of(4, TAIL + 1)  # an odd number of entries, so that the sections end within a byte
+    format_ = format_of(4, TAIL + 1)  # 158 entries, so that the sections end within a byte
     payload = bytearray(encode_vector(format_, np.linspace(1, 2, SIZE, dtype=np.float32)))
     payload[offset : offset + len(replacement)] = replacement
     with raises_code(PayloadError, code):
@@ -215,18 +231,22 @@ def test_each_malformation_has_its_reason(offset: int, replacement: bytes, code:
 
 
 @pytest.mark.parametrize("vector", VECTORS["payloads"], ids=lambda vector: str(vector["name"]))
-def test_published_vectors_round_trip(vector: dict[str, Any]) -> None:
-    format_ = Format(len(vector["values"]), vector["top_k"], vector["bits"], bytes.fromhex(vector["layout"]))
+@pytest.mark.parametrize("loops", [nullcontext, uncompiled_loops], ids=["compiled", "uncompiled"])
+def test_published_vectors_round_trip(
+    loops: Callable[[], AbstractContextManager[None]], vector: dict[str, Any]
+) -> None:
+    format_ = Format(tuple(vector["sizes"]), vector["top_k"], vector["bits"], bytes.fromhex(vector["layout"]))
     payload = bytes.fromhex(vector["payload"])
-    assert encode_vector(format_, np.array(vector["values"], np.float32)) == payload
-    decoded = decode_vector(format_, payload)
+    with loops():
+        assert encode_vector(format_, np.array(vector["values"], np.float32)) == payload
+        decoded = decode_vector(format_, payload)
     assert decoded.indices.tolist() == vector["indices"]
     assert decoded.values.tolist() == vector["decoded"]
 
 
 @pytest.mark.parametrize("vector", VECTORS["malformed"], ids=lambda vector: str(vector["name"]))
 def test_published_malformed_vectors_are_refused(vector: dict[str, Any]) -> None:
-    format_ = Format(vector["size"], vector["top_k"], vector["bits"], bytes.fromhex(vector["layout"]))
+    format_ = Format(tuple(vector["sizes"]), vector["top_k"], vector["bits"], bytes.fromhex(vector["layout"]))
     with raises_code(PayloadError, vector["code"]):
         decode_vector(format_, bytes.fromhex(vector["payload"]))
 
@@ -241,7 +261,7 @@ def test_malformed_vectors_cover_every_reader_code() -> None:
 def test_unused_section_must_be_empty() -> None:
     format_ = format_of(8, CHUNK)
     payload = encode_vector(format_, normal(1))
-    indices = HEADER_BYTES + 4 * chunk_count(SIZE) + packed_size(SIZE, 1)  # where the quotients of gaps would be
+    indices = HEADER_BYTES + 4 * chunk_count([SIZE]) + packed_size(SIZE, 1)  # where the quotients of gaps would be
     longer = payload[:50] + struct.pack("<Q", 1) + payload[58:indices] + b"\x00" + payload[indices:]
     with raises_code(PayloadError, "not_canonical"):
         decode_vector(format_, longer)
@@ -343,7 +363,7 @@ def test_whole_chunk_means_are_summed_like_numpy(drawn: Vector, seed: int) -> No
 def test_payload_beyond_its_cap_costs_nothing() -> None:
     """The decoder compares the claimed lengths with the payload before it allocates memory."""
     format_ = format_of(4, 64)
-    header = struct.pack("<4sBBHQ32sBBQQ", b"ZOPG", 2, 4, 64, SIZE, LAYOUT, 5, 0, 1 << 62, 1 << 62)
+    header = struct.pack("<4sBBHQ32sBBQQ", b"ZOPG", 3, 4, 64, SIZE, LAYOUT, 5, 0, 1 << 62, 1 << 62)
     oversized = bytes(format_.max_bytes + 1)
 
     def refuse_all() -> None:
@@ -364,11 +384,34 @@ def test_payload_reading_memory_is_bounded_by_cap(bits: int, top_k: int, kind: s
     assert most <= 14 * format_.max_bytes + (32 << bits) * 1000 + (1 << 19)  # docs/protocol/payloads.md, "Cap"
 
 
+def test_small_values_beside_large_tensor_are_kept() -> None:
+    """Scales and the choice of entries are a tensor's own."""
+    dice = np.random.default_rng(4)
+    small, large = 1e-4 * dice.standard_normal(64), dice.standard_normal(CHUNK)
+    vector = np.concatenate([small, large, small]).astype(np.float32)
+    for top_k in (CHUNK, 512):
+        format_ = Format((64, CHUNK, 64), top_k, 2, LAYOUT)
+        dense = decode_vector(format_, encode_vector(format_, vector)).dense()
+        for part in (slice(0, 64), slice(64 + CHUNK, None)):
+            assert np.linalg.norm(dense[part] - vector[part]) < 0.8 * np.linalg.norm(vector[part])
+            assert np.abs(dense[part]).max() < 1e-3
+
+
+def test_tensor_borders_cost_only_their_scales() -> None:
+    """A payload of many small tensors is hardly longer than one of a single tensor."""
+    sizes = (64, CHUNK, 64, 3 * CHUNK, 64, 20_000)
+    for top_k in (64, 960, CHUNK):
+        several, single = Format(sizes, top_k, 2, LAYOUT), Format((sum(sizes),), top_k, 2, LAYOUT)
+        assert several.max_bytes - single.max_bytes <= 8 * len(sizes)
+
+
 def test_specification_fixes_format() -> None:
     spec = spec_of(value_bits=2, top_k=64)
     vector = np.random.default_rng(0).standard_normal(spec.num_parameters()).astype(np.float32)
     payload = encode(spec, vector)
     assert len(payload) <= payload_format.payload_size(spec)
-    assert len(decode(spec, payload).values) == 64 * (spec.num_parameters() // CHUNK) + 64
+    sizes = [array.size for array in initial_parameters(spec).values()]
+    assert max(sizes) < CHUNK
+    assert len(decode(spec, payload).values) == sum(entries_of(size, 64) for size in sizes)
     with pytest.raises(PayloadError):
         decode(spec_of(value_bits=4, top_k=64), payload)

@@ -19,14 +19,14 @@ import numpy as np
 from training_gym.aggregate.fixed_point import FRACTION_BITS, MAX_MAGNITUDE, Fixed, dot, sketches, units_of
 from training_gym.aggregate.outer_step import OuterState, initial_outer_state, outer_step
 from training_gym.aggregate.robust import FACTOR_ONE, Lengths, Measurement, Verdict, decide, lengths
-from training_gym.compress.codes import Units, add_entries
+from training_gym.compress.codes import Units
 from training_gym.compress.link_adaptation import decode_adapted
 from training_gym.compress.payload_format import Payload
 from training_gym.model.layout import Arrays
 from training_gym.model.tensors import Vector
 from training_gym.runtime.compiled import compiled
-from training_gym.runtime.threads import BLOCK, map_in_threads, parts, spans
-from training_gym.spec.config import CHUNK, TrainingSpec
+from training_gym.runtime.threads import map_in_threads, parts, spans
+from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import PayloadError
 from zoo_protocol.hashing import sha256
 
@@ -188,12 +188,7 @@ def partial_sum(
 ) -> PartialSum:
     """Return the sum over those ``payloads`` (of ``size`` values) that have a factor."""
     counted, total = _counted(payloads, factors, weights), np.zeros(size, np.int64)
-
-    def add(part: slice) -> None:
-        for span in spans(part.stop, part.start):
-            counted.add_to(total[span], span.start)
-
-    map_in_threads(add, parts(size))
+    map_in_threads(lambda part: counted.add_to(total[counted.values(part)], part), counted.blocks())
     return PartialSum(total, counted.weight, counted.pull)
 
 
@@ -202,14 +197,12 @@ def _mean_of(counted: "_Counted", last: Vector) -> Vector:
     mean = np.empty(len(last), np.float32)
 
     def add(part: slice) -> None:
-        room = np.empty(BLOCK, np.int64)
-        for span in spans(part.stop, part.start):
-            total = room[: span.stop - span.start]
-            total[:] = 0
-            counted.add_to(total, span.start)
-            _divide(total, last[span], counted.weight, counted.pull, mean[span])
+        span = counted.values(part)
+        total = np.zeros(span.stop - span.start, np.int64)
+        counted.add_to(total, part)
+        _divide(total, last[span], counted.weight, counted.pull, mean[span])
 
-    map_in_threads(add, parts(len(last)))
+    map_in_threads(add, counted.blocks())
     return mean
 
 
@@ -221,10 +214,18 @@ class _Counted:
     weight: int
     pull: int
 
-    def add_to(self, total: Fixed, start: int) -> None:
-        """Add the payloads' values from ``start`` on, the first value of a chunk."""
+    def blocks(self) -> list[slice]:
+        """Return the vector's chunks in blocks; none without payloads."""
+        return [part for payload, _ in self.shares[:1] for part in payload.chunks.cut(spans(payload.size))]
+
+    def values(self, part: slice) -> slice:
+        """Return the values of the chunks ``part``, which are those of every payload."""
+        return self.shares[0][0].chunks.values(part)
+
+    def add_to(self, total: Fixed, part: slice) -> None:
+        """Add the payloads' chunks ``part`` to ``total``, their values."""
         for payload, units in self.shares:
-            add_entries(total, start // CHUNK, payload.codes, payload.offsets, payload.top_k, units)
+            payload.add_to(total, part, units)
 
 
 def _counted(payloads: Mapping[int, Payload], factors: Mapping[int, int], weights: Mapping[int, int]) -> _Counted:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from training_gym.compress.codes import Units, add_four_to_places, add_to_places, hash_places, multiply
 from training_gym.compress.payload_format import Payload
+from training_gym.compress.positions import EVERYWHERE
 from training_gym.model.tensors import Vector
 from training_gym.runtime.compiled import compiled
 from training_gym.runtime.threads import BLOCK, map_in_threads, parts
@@ -65,9 +66,8 @@ def squared_norm(payload: Payload) -> int:
 
 def product(payload: Payload, vector: Vector) -> int:
     """Return the exact inner product of a payload's vector with another one, in units of 2**-72."""
-    sums = np.zeros((len(payload.meaning), 3), np.int64)
-    units = units_of(payload)
-    multiply(payload.codes, payload.offsets, payload.top_k, units, vector, _ONE, _LOW_BITS, sums)
+    sums, chunks, units = np.zeros((len(payload.meaning), 3), np.int64), payload.chunks, units_of(payload)
+    multiply(chunks.starts, chunks.entries, payload.codes, payload.offsets, units, vector, _ONE, _LOW_BITS, sums)
     return _joined(sums)
 
 
@@ -112,41 +112,46 @@ def sketches(payloads: Sequence[Payload], seed: bytes) -> list[Fixed]:
         """Sum positive and negative values at each sketch position, for a part of the vector."""
         sums = np.zeros((len(payloads), 2 * SKETCH_SIZE), np.int64)
         sums_of_fours = np.zeros((len(fours), 2 * SKETCH_SIZE, 4), np.int64)
-        stop = -(-part.stop // CHUNK)
-        for first in range(part.start // CHUNK, stop, _HASHED):
-            words = np.empty((min(first + _HASHED, stop) - first) * CHUNK, np.uint16)
-            if fours or any(not len(payloads[number].offsets) for number in others):
-                hash_places(first, _ALL_OFFSETS[: len(words)], CHUNK, key, words)
+        for first in range(part.start, part.stop, _HASHED):
+            some = slice(first, min(first + _HASHED, part.stop))
+            words = _hash_all(starts[first], starts[some.stop], key) if dense else EVERYWHERE
             for codes, four_units, rows in zip(codes_of_fours, units_of_fours, sums_of_fours, strict=True):
-                add_four_to_places(words, first, codes, four_units, rows)
+                add_four_to_places(words, starts[first : some.stop + 1], codes, four_units[:, some], rows)
             for number in others:
-                _add(payloads[number], units[number], first, words, key, sums[number])
+                _add(payloads[number], units[number], some, words, key, sums[number])
         for four, rows in zip(fours, sums_of_fours, strict=True):
             sums[four] = rows.T
         return sums
 
     codes_of_fours = [tuple(payloads[number].codes for number in four) for four in fours]
     units_of_fours = [np.stack([units[number] for number in four]) for four in fours]
-    size = payloads[0].size if payloads else 0
-    total = sum(map_in_threads(sketch, parts(size)), np.zeros((len(payloads), 2 * SKETCH_SIZE), np.int64))
+    dense = any(not len(payload.offsets) for payload in payloads)
+    starts = payloads[0].chunks.starts if payloads else np.zeros(1, np.int64)
+    shares = payloads[0].chunks.cut(parts(payloads[0].size)) if payloads else []
+    total = sum(map_in_threads(sketch, shares), np.zeros((len(payloads), 2 * SKETCH_SIZE), np.int64))
     return list(total[:, 0::2] - total[:, 1::2])
 
 
 def _fours(payloads: Sequence[Payload]) -> list[list[int]]:
     """Return groups of four two-level payloads with all entries, to sketch together."""
-    shapes = [(payload.top_k, payload.meaning.shape[1]) for payload in payloads]
+    shapes = [(payload.chunks.top_k, payload.meaning.shape[1]) for payload in payloads]
     simple = [number for number, shape in enumerate(shapes) if shape == (CHUNK, 2)]
     return [simple[start : start + 4] for start in range(0, len(simple) - 3, 4)]
 
 
-def _add(payload: Payload, units: Units, first: int, words: NDArray[np.uint16], key: int, sums: Fixed) -> None:
-    """Add a payload's chunks from ``first`` on to a sketch, by positions' hash ``words``."""
+def _hash_all(start: int, stop: int, key: int) -> NDArray[np.uint16]:
+    """Return the hash words of the positions from ``start`` to ``stop``."""
+    starts = np.arange(start, stop, CHUNK)
+    return hash_places(starts, np.append(starts, stop) - start, _ALL_OFFSETS[: stop - start], key)
+
+
+def _add(payload: Payload, units: Units, part: slice, words: NDArray[np.uint16], key: int, sums: Fixed) -> None:
+    """Add a payload's chunks ``part`` to a sketch; ``words`` hash all positions in them."""
+    entries = payload.chunks.entries[part.start : part.stop + 1]
     if len(payload.offsets):
-        chunks = len(words) // CHUNK
-        offsets = payload.offsets[first * payload.top_k : (first + chunks) * payload.top_k]
-        words = np.empty(len(offsets), np.uint16)
-        hash_places(first, offsets, payload.top_k, key, words)
-    add_to_places(words, first, payload.codes, payload.top_k, units, sums)
+        starts, offsets = payload.chunks.starts[part], payload.offsets[entries[0] : entries[-1]]
+        words = hash_places(starts, entries, offsets, key)
+    add_to_places(words, entries, payload.codes, units[part], sums)
 
 
 def squared_distances(sketches: Fixed) -> NDArray[np.int64]:

@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from training_gym.compress.codes import add_entries
 from training_gym.compress.payload_format import Format, Payload, decode_vector, encode_step, layout_digest
-from training_gym.model.layout import Arrays
+from training_gym.model.layout import Arrays, parameter_sizes
 from training_gym.model.tensors import FlatView, Vector, load_arrays, save_arrays, unflatten
 from training_gym.runtime.compiled import compiled
 from training_gym.runtime.threads import map_in_threads, parts, spans
-from training_gym.spec.config import CHUNK, TrainingSpec
+from training_gym.spec.config import TrainingSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +69,7 @@ def _carried(spec: TrainingSpec) -> list[str]:
 def downlink(spec: TrainingSpec) -> Format:
     """Return the format of an update. Only for a specification with ``down_top_k``."""
     training = spec.training
-    return Format(spec.num_parameters(), training.down_top_k, training.down_value_bits, layout_digest(spec))
+    return Format(parameter_sizes(spec), training.down_top_k, training.down_value_bits, layout_digest(spec))
 
 
 def outer_step(spec: TrainingSpec, parameters: Arrays, mean: Vector, state: OuterState) -> OuterStep:
@@ -96,7 +95,7 @@ def outer_step(spec: TrainingSpec, parameters: Arrays, mean: Vector, state: Oute
         return OuterStep(_moved(spec, parameters, step), b"", OuterState(mean, carried, state.residual))
     update, sent = encode_step(downlink(spec), step)
     moved = _moved(spec, parameters, sent)
-    map_in_threads(lambda part: _subtract(step[part], part.start, sent), parts(size))
+    map_in_threads(lambda part: _subtract(step[sent.chunks.values(part)], part, sent), sent.chunks.cut(parts(size)))
     return OuterStep(moved, update, OuterState(mean, carried, step))
 
 
@@ -123,27 +122,31 @@ def catch_up(spec: TrainingSpec, parameters: Arrays, updates: Iterable[bytes]) -
     for update in updates:
         step = decode_vector(downlink(spec), update)
 
-        def move(span: slice, step: Payload = step) -> None:
-            vector.change(span, lambda values: _subtract(values, span.start, step))
+        def move(part: slice, step: Payload = step) -> None:
+            vector.change(step.chunks.values(part), lambda values: _subtract(values, part, step))
 
-        map_in_threads(move, spans(len(vector)))
+        map_in_threads(move, step.chunks.cut(spans(len(vector))))
 
 
 def _moved(spec: TrainingSpec, parameters: Arrays, step: Vector | Payload) -> Arrays:
     before = FlatView(parameters)
     after = np.empty(len(before), np.float32)
 
-    def move(span: slice) -> None:
+    chunks = step.chunks if isinstance(step, Payload) else None
+
+    def move(part: slice) -> None:
+        span = part if chunks is None else chunks.values(part)
         before.copy(span, after[span])
         if isinstance(step, Payload):
-            _subtract(after[span], span.start, step)
+            _subtract(after[span], part, step)
         else:
             after[span] -= step[span]
 
-    map_in_threads(move, spans(len(after)))  # each span changes while it is in the cache
+    listed = spans(len(after))
+    map_in_threads(move, listed if chunks is None else chunks.cut(listed))  # each span changes while it is in the cache
     return unflatten(spec, after)
 
 
-def _subtract(values: Vector, start: int, step: Payload) -> None:
-    """Subtract ``step`` from ``values``, which begin at ``start`` with a chunk of the vector."""
-    add_entries(values, start // CHUNK, step.codes, step.offsets, step.top_k, step.meaning, -1)
+def _subtract(values: Vector, part: slice, step: Payload) -> None:
+    """Subtract the chunks ``part`` of ``step`` from their ``values``."""
+    step.add_to(values, part, step.meaning, -1)

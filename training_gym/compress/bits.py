@@ -46,13 +46,13 @@ def pack(values: Numbers, width: int) -> bytes:
 def _pack(values: Any, width: int, packed: Bytes) -> None:
     mask = (1 << width) - 1
     for group in range(-(-len(values) // 8)):
-        word = 0
+        word: Any = np.int64(0)
         if 8 * group + 8 <= len(values):
             for place in range(8 * group, 8 * group + 8):
-                word = (word << width) | (values[place] & mask)
+                word = (word << width) | (np.int64(values[place]) & mask)
         else:
             for place in range(8 * group, 8 * group + 8):
-                word = (word << width) | (values[place] & mask if place < len(values) else 0)
+                word = (word << width) | (np.int64(values[place]) & mask if place < len(values) else 0)
         for byte in range(width):
             packed[group * width + byte] = (word >> (8 * (width - 1 - byte))) & 0xFF
 
@@ -80,9 +80,9 @@ def check_end(section: memoryview, bits: int) -> None:
 def _unpack(packed: Bytes, width: int, values: Bytes) -> None:
     mask = (1 << width) - 1
     for group in range(len(values) // 8):
-        word = 0
+        word: Any = np.int64(0)
         for byte in range(width):
-            word = (word << 8) | packed[group * width + byte]
+            word = (word << 8) | np.int64(packed[group * width + byte])
         for place in range(8):
             values[8 * group + place] = (word >> (width * (7 - place))) & mask
 
@@ -128,17 +128,17 @@ def pack_unary(numbers: Numbers, parameter: int) -> bytes:
 
 @compiled
 def _sum_of_quotients(numbers: Any, parameter: int) -> int:
-    total = 0
+    total: Any = np.int64(0)
     for number in numbers:
-        total += number >> parameter
-    return total
+        total += np.int64(number) >> parameter
+    return int(total)
 
 
 @compiled
 def _pack_unary(numbers: Any, parameter: int, packed: Bytes) -> None:
-    bit = -1
+    bit: Any = np.int64(-1)
     for number in numbers:
-        bit += (number >> parameter) + 1
+        bit += (np.int64(number) >> parameter) + 1
         packed[bit >> 3] |= 0x80 >> (bit & 7)
 
 
@@ -164,7 +164,8 @@ def unpack_unary(section: memoryview, count: int, limit: int, code: str) -> NDAr
 @compiled
 def _unpack_unary(words: Any, quotients: Any) -> tuple[int, int]:
     """Return the number of ones and the last one's position; at most one beyond capacity."""
-    found, last = 0, -1
+    found: Any = 0
+    last: Any = np.int64(-1)
     for number in range(len(words)):
         word = words[number]  # bytes ascend from the lowest; the next lines reverse the bits of each byte
         word = ((word >> np.uint64(1)) & np.uint64(0x5555555555555555)) | (
@@ -178,7 +179,7 @@ def _unpack_unary(words: Any, quotients: Any) -> tuple[int, int]:
         )
         while word:
             lowest = word & (~word + np.uint64(1))
-            place = 64 * number + _BIT_INDEX[(lowest * np.uint64(_DE_BRUIJN)) >> np.uint64(58)]
+            place = 64 * number + np.int64(_BIT_INDEX[(lowest * np.uint64(_DE_BRUIJN)) >> np.uint64(58)])
             if found == len(quotients):
                 return found + 1, last
             quotients[found] = min(place - last - 1, _MAX_QUOTIENT)

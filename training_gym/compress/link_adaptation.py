@@ -9,6 +9,7 @@ from bisect import bisect_right
 from dataclasses import replace
 
 from training_gym.compress.payload_format import Format, Payload, decode, payload_size, top_k_of
+from training_gym.model.layout import parameter_sizes
 from training_gym.spec.config import TrainingSpec
 
 SHARE = 0.05
@@ -21,10 +22,10 @@ Bytes are divided, not entries: all entries need no indices. At 2 bits, half of 
 
 def top_k_levels(spec: TrainingSpec) -> list[int]:
     """Return the allowed entries per chunk of this job's units, highest first."""
-    size, training = spec.num_parameters(), spec.training
+    sizes, training = parameter_sizes(spec), spec.training
 
     def max_bytes(top_k: int) -> int:
-        return Format(size, top_k, training.value_bits, layout=b"").max_bytes
+        return Format(sizes, top_k, training.value_bits, layout=b"").max_bytes
 
     if not training.error_feedback_decay:
         return [training.top_k]

@@ -8,6 +8,7 @@ fewest bytes, and the decoder recomputes them.
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,20 +27,29 @@ from training_gym.compress.bits import (
     unpack,
     unpack_unary,
 )
-from training_gym.compress.codes import LEVEL, Codes, Counts, count_levels, values_of
-from training_gym.compress.positions import EVERYWHERE, Integers, Offsets, gaps_of, indices_of, offsets_of
+from training_gym.compress.codes import LEVEL, Codes, Counts, add_entries, count_levels, values_of
+from training_gym.compress.positions import (
+    EVERYWHERE,
+    Chunks,
+    Integers,
+    Offsets,
+    chunk_count,
+    chunks_of,
+    entry_count,
+    gaps_of,
+    indices_of,
+    offsets_of,
+)
 from training_gym.compress.quantise import (
     Meaning,
     Quantised,
     check_codes,
-    chunk_count,
-    entry_count,
     level_magnitudes,
     quantise,
     scales_are_valid,
 )
 from training_gym.compress.scale_choice import canonical_codes, narrowest
-from training_gym.model.layout import parameter_shapes
+from training_gym.model.layout import parameter_shapes, parameter_sizes
 from training_gym.model.tensors import Vector
 from training_gym.runtime.threads import map_in_threads
 from training_gym.spec.config import CHUNK, TrainingSpec
@@ -47,7 +57,7 @@ from training_gym.spec.errors import PayloadError
 from zoo_protocol.hashing import canonical_json, sha256
 
 MAGIC = b"ZOPG"
-VERSION = 2
+VERSION = 3
 _HEADER = struct.Struct("<4sBBHQ32sBBQQ")
 _INDEX_PARAMETERS = range(MAX_WIDTH + 1)
 _GAP_LIMIT = 2 * CHUNK
@@ -59,16 +69,26 @@ class Format:
     """Properties of a payload that the reader knows in advance.
 
     Attributes:
-        size: values of the vector, at least 1.
-        top_k: entries sent per chunk of 4096; 4096 sends all without indices.
+        sizes: values of each tensor, in the order of the vector.
+        top_k: entries sent per 4096 values (``positions``); 4096 sends all without indices.
         bits: 2, 4 or 8 per entry, before entropy coding, sign included.
         layout: digest of the parameters' names and shapes (32 bytes).
     """
 
-    size: int
+    sizes: tuple[int, ...]
     top_k: int
     bits: int
     layout: bytes
+
+    @property
+    def size(self) -> int:
+        """Number of values of the vector."""
+        return sum(self.sizes)
+
+    @property
+    def chunks(self) -> Chunks:
+        """Chunks of the vector, computed at each access."""
+        return chunks_of(self.sizes, self.top_k)
 
     @property
     def description(self) -> tuple[bytes, int, int, int, int, bytes]:
@@ -78,7 +98,7 @@ class Format:
     @property
     def entries(self) -> int:
         """Number of entries sent."""
-        return entry_count(self.size, self.top_k)
+        return entry_count(self.sizes, self.top_k)
 
     @property
     def max_bytes(self) -> int:
@@ -91,49 +111,62 @@ class Format:
                 for parameter in _INDEX_PARAMETERS
             )
         signs, levels = packed_size(self.entries, 1), packed_size(self.entries, self.bits - 1)
-        return _HEADER.size + 4 * chunk_count(self.size) + signs + gaps + levels
+        return _HEADER.size + 4 * chunk_count(self.sizes) + signs + gaps + levels
 
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """A decoded payload of a vector of ``size`` values, finite, in C chunks; E entries.
+    """A decoded payload of a vector of finite values, in C chunks; E entries.
 
     Attributes:
-        top_k, offsets: positions of the entries (see ``positions``).
+        chunks, offsets: positions of the entries (see ``positions``).
         codes: [E], codes of the entries (see ``codes``).
         meaning: [C, L + 1], magnitude of each level.
         counts: [C, L + 1], number of entries at each level.
     """
 
-    size: int
-    top_k: int
+    chunks: Chunks
     offsets: Offsets
     codes: Codes
     meaning: Meaning
     counts: Counts
 
     @property
+    def size(self) -> int:
+        """Number of values of the vector."""
+        return int(self.chunks.starts[-1])
+
+    @property
     def values(self) -> Vector:
         """Values of the entries [E], computed at each access."""
-        return values_of(self.codes, self.top_k, self.meaning)
+        return values_of(self.codes, self.chunks.entries, self.meaning)
 
     @property
     def indices(self) -> Integers:
         """Position of each value in the vector, ascending."""
-        return indices_of(self.offsets, self.top_k, self.size)
+        return indices_of(self.offsets, self.chunks)
 
     def dense(self) -> Vector:
         """Return the full vector, zero where nothing was sent."""
-        if self.top_k == CHUNK:
+        if self.chunks.top_k == CHUNK:
             return self.values
         vector = np.zeros(self.size, np.float32)
         vector[self.indices] = self.values
         return vector
 
+    def add_to(self, total: Any, part: slice, amounts: Any, factor: int = 1) -> None:
+        """Add the entries of the chunks ``part`` to ``total``, the values of these chunks.
+
+        ``amounts`` [C, L + 1] replaces the magnitudes of the levels (``codes.add_entries``).
+        """
+        borders = slice(part.start, part.stop + 1)
+        starts, entries = self.chunks.starts[borders], self.chunks.entries[borders]
+        add_entries(total, starts, entries, self.codes, self.offsets, amounts[part], factor)
+
 
 def uplink(spec: TrainingSpec) -> Format:
     """Return the format of a unit's payload."""
-    return Format(spec.num_parameters(), spec.training.top_k, spec.training.value_bits, layout_digest(spec))
+    return Format(parameter_sizes(spec), spec.training.top_k, spec.training.value_bits, layout_digest(spec))
 
 
 def payload_size(spec: TrainingSpec) -> int:
@@ -164,25 +197,26 @@ def encode_vector(format_: Format, vector: Vector) -> bytes:
 
 def encode_step(format_: Format, vector: Vector) -> tuple[bytes, Payload]:
     """Return the payload of ``vector`` and its decoding; raises as :func:`encode_vector`."""
-    sent = quantise(np.ascontiguousarray(vector, np.float32), format_.top_k, format_.bits)
-    step = _step(format_, sent)
+    chunks = format_.chunks
+    sent = quantise(np.ascontiguousarray(vector, np.float32), chunks, format_.bits)
+    step = _step(format_.bits, chunks, sent)
     low, high = narrowest(sent.low, sent.high, step.meaning, step.counts)
     if (low != sent.low).any() or (high != sent.high).any():  # rare: the same values under canonical scales
-        sent = Quantised(sent.offsets, low, high, canonical_codes(sent.codes, format_.top_k, step.meaning, low, high))
-        step = _step(format_, sent)
-    return _written(format_, sent, step.counts), step
+        sent = Quantised(sent.offsets, low, high, canonical_codes(sent.codes, chunks.entries, step.meaning, low, high))
+        step = _step(format_.bits, chunks, sent)
+    return _written(format_, sent, step), step
 
 
-def _step(format_: Format, sent: Quantised) -> Payload:
-    meaning = level_magnitudes(sent.low, sent.high, format_.bits)
-    counts = count_levels(sent.codes, format_.top_k, *meaning.shape)
-    return Payload(format_.size, format_.top_k, sent.offsets, sent.codes, meaning, counts)
+def _step(bits: int, chunks: Chunks, sent: Quantised) -> Payload:
+    meaning = level_magnitudes(sent.low, sent.high, bits)
+    counts = count_levels(sent.codes, chunks.entries, meaning.shape[1])
+    return Payload(chunks, sent.offsets, sent.codes, meaning, counts)
 
 
-def _written(format_: Format, sent: Quantised, counts: Counts) -> bytes:
-    gaps = gaps_of(sent.offsets, format_.top_k)
+def _written(format_: Format, sent: Quantised, step: Payload) -> bytes:
+    gaps = gaps_of(sent.offsets, step.chunks)
     index_parameter, index_sizes = _best(histogram(gaps), _INDEX_PARAMETERS)
-    level_parameter, level_sizes = _best_for_levels(counts.sum(axis=0), format_.bits)
+    level_parameter, level_sizes = _best_for_levels(step.counts.sum(axis=0), format_.bits)
     rice = index_parameter, level_parameter, index_sizes[0], level_sizes[0]
     header = _HEADER.pack(*format_.description, *rice)
     scales = [sent.low.astype("<u2").tobytes(), sent.high.astype("<u2").tobytes()]
@@ -209,11 +243,11 @@ def decode_vector(format_: Format, payload: bytes) -> Payload:
     if index_parameter > MAX_WIDTH or level_parameter >= format_.bits:
         raise PayloadError("wrong_header", "payload", "a Rice parameter is out of range")
 
-    entries, chunks = format_.entries, chunk_count(format_.size)
+    entries, scales = format_.entries, 2 * chunk_count(format_.sizes)
     coded = entries if format_.top_k < CHUNK else 0
     sizes = (
-        2 * chunks,
-        2 * chunks,
+        scales,
+        scales,
         packed_size(entries, 1),
         index_unary,
         packed_size(coded, index_parameter),
@@ -233,19 +267,20 @@ def decode_vector(format_: Format, payload: bytes) -> Payload:
     check_end(sections[2], entries)
     lower = unpack(sections[4], coded, index_parameter)
     gaps = _rice(sections[3], lower, index_parameter, _GAP_LIMIT, "wrong_index")
-    offsets = _offsets(format_, gaps)
+    chunks = format_.chunks
+    offsets = _offsets(format_, chunks, gaps)
     codes = _levels(format_, level_parameter, sections[5], sections[6])
     add_bits(codes, sections[2], 7)
     meaning = level_magnitudes(low, high, format_.bits)
-    counts = count_levels(codes, format_.top_k, *meaning.shape)
-    check_codes(codes, format_.top_k, low, high, meaning)
+    counts = count_levels(codes, chunks.entries, meaning.shape[1])
+    check_codes(codes, chunks.entries, low, high, meaning)
     right_low, right_high = narrowest(low, high, meaning, counts)
     if (low != right_low).any() or (high != right_high).any():
         raise PayloadError("not_canonical", "payload", "a chunk uses non-canonical scales")
     best = _best(histogram(gaps), _INDEX_PARAMETERS)[0], _best_for_levels(counts.sum(axis=0), format_.bits)[0]
     if best != (index_parameter, level_parameter):
         raise PayloadError("not_canonical", "payload", "a Rice parameter is not canonical")
-    return Payload(format_.size, format_.top_k, offsets, codes, meaning, counts)
+    return Payload(chunks, offsets, codes, meaning, counts)
 
 
 def layout_digest(spec: TrainingSpec) -> bytes:
@@ -253,11 +288,11 @@ def layout_digest(spec: TrainingSpec) -> bytes:
     return sha256(canonical_json([[name, list(shape)] for name, shape in parameter_shapes(spec).items()]))
 
 
-def _offsets(format_: Format, gaps: Offsets) -> Offsets:
+def _offsets(format_: Format, chunks: Chunks, gaps: Offsets) -> Offsets:
     """Return the entries' offsets; refuse a chunk with a wrong number of entries."""
     if format_.top_k == CHUNK:
         return EVERYWHERE
-    offsets = offsets_of(gaps, format_.top_k, format_.size)
+    offsets = offsets_of(gaps, chunks)
     if offsets is None:
         raise PayloadError("wrong_index", "payload", "a chunk has a wrong number of indices")
     return offsets

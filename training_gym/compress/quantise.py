@@ -1,20 +1,21 @@
 """Selection of a vector's entries to send, and quantisation of their values. No torch.
 
-The vector is cut into chunks of 4096; the last one may be shorter. Of a chunk of length n the min(k, n) largest
-magnitudes are sent, ties to the lower index. A sent value is a sign and one of L + 1 = 2**(b-1) magnitudes, evenly
-spaced from the chunk's ``low`` to its ``high``. These two are bfloat16, to keep scales a small part of a sparse
-payload. The arithmetic is float32, one IEEE operation at a time, so all machines compute the same bits.
+Of each chunk (``positions``) the largest magnitudes are sent, ties to the lower index. A sent value is a sign and one
+of L + 1 = 2**(b-1) magnitudes, evenly spaced from the chunk's ``low`` to its ``high``. These two are bfloat16, to keep
+scales a small part of a sparse payload. The arithmetic is float32, one IEEE operation at a time, so all machines
+compute the same bits.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from training_gym.compress.codes import LEVEL, Codes
-from training_gym.compress.positions import EVERYWHERE, Offsets
+from training_gym.compress.positions import EVERYWHERE, Chunks, Integers, Offsets
 from training_gym.model.tensors import Vector
 from training_gym.runtime.compiled import compiled
 from training_gym.runtime.threads import map_in_threads
@@ -51,62 +52,37 @@ class Quantised:
     codes: Codes
 
 
-def chunk_count(size: int) -> int:
-    """Return the number of chunks of a vector of ``size`` values."""
-    return -(-size // CHUNK)
+def _blocks(chunks: Chunks) -> Iterator[slice]:
+    """Yield ranges of up to ``_ROWS`` chunks of equal length."""
+    lengths = np.diff(chunks.starts)
+    runs = [0, *(np.flatnonzero(np.diff(lengths)) + 1).tolist(), len(lengths)]
+    for start, stop in pairwise(runs):
+        for first in range(start, stop, _ROWS):
+            yield slice(first, min(first + _ROWS, stop))
 
 
-def entry_count(size: int, top_k: int) -> int:
-    """Return the number of entries sent of a vector of ``size`` values."""
-    full, tail = divmod(size, CHUNK)
-    return full * top_k + min(tail, top_k)
-
-
-@dataclass(frozen=True, slots=True)
-class _Block:
-    values: slice
-    chunks: slice
-    entries: slice
-    length: int
-    sent: int
-
-
-def _blocks(size: int, top_k: int) -> Iterator[_Block]:
-    full, tail = divmod(size, CHUNK)
-    for first in range(0, full, _ROWS):
-        last = min(first + _ROWS, full)
-        yield _Block(
-            slice(first * CHUNK, last * CHUNK), slice(first, last), slice(first * top_k, last * top_k), CHUNK, top_k
-        )
-    if tail:
-        sent = min(tail, top_k)
-        entries = slice(full * top_k, full * top_k + sent)
-        yield _Block(slice(full * CHUNK, size), slice(full, full + 1), entries, tail, sent)
-
-
-def quantise(vector: Vector, top_k: int, bits: int) -> Quantised:
+def quantise(vector: Vector, chunks: Chunks, bits: int) -> Quantised:
     """Return the entries of ``vector`` (float32 [N]) to send. Raises PayloadError: not finite."""
-    size, levels_above = len(vector), (1 << (bits - 1)) - 1
-    entries, chunks = entry_count(size, top_k), chunk_count(size)
-    offsets = EVERYWHERE if top_k == CHUNK else np.empty(entries, np.uint16)
-    low, high = np.empty(chunks, np.uint16), np.empty(chunks, np.uint16)
+    levels_above, entries = (1 << (bits - 1)) - 1, int(chunks.entries[-1])
+    offsets = EVERYWHERE if chunks.top_k == CHUNK else np.empty(entries, np.uint16)
+    low, high = np.empty(len(chunks), np.uint16), np.empty(len(chunks), np.uint16)
     codes = np.empty(entries, np.uint8)
 
-    def fill(block: _Block) -> None:
-        pattern = vector[block.values].view(np.uint32).reshape(-1, block.length)
-        if top_k < CHUNK:
+    def fill(block: slice) -> None:
+        rows, sent = block.stop - block.start, slice(int(chunks.entries[block.start]), int(chunks.entries[block.stop]))
+        pattern = vector[chunks.values(block)].view(np.uint32).reshape(rows, -1)
+        written = codes[sent].reshape(rows, -1)
+        if chunks.top_k < CHUNK:
             magnitude = pattern & ~_SIGN  # these integers have the order of the magnitudes
-            magnitude.partition(-block.sent, axis=1)
-            places = offsets[block.entries].reshape(-1, block.sent)
-            chosen = np.empty(places.shape, np.uint32)
-            _choose(pattern, magnitude[:, -block.sent].copy(), places, chosen)
+            magnitude.partition(-written.shape[1], axis=1)
+            places, chosen = offsets[sent].reshape(rows, -1), np.empty(written.shape, np.uint32)
+            _choose(pattern, magnitude[:, -written.shape[1]].copy(), places, chosen)
             pattern = chosen
-        low[block.chunks], high[block.chunks] = _scales(pattern, levels_above)
-        bottom, step = grid(low[block.chunks], high[block.chunks], levels_above)
-        written = codes[block.entries].reshape(-1, block.sent)
+        low[block], high[block] = _scales(pattern, levels_above)
+        bottom, step = grid(low[block], high[block], levels_above)
         _round(pattern, pattern.view(np.float32), bottom, step, np.float32(levels_above), written)
 
-    map_in_threads(fill, _blocks(size, top_k))
+    map_in_threads(fill, _blocks(chunks))
     return Quantised(offsets, low, high, codes)
 
 
@@ -161,7 +137,7 @@ def level_magnitudes(low: Scales, high: Scales, bits: int) -> Meaning:
     return meaning
 
 
-def check_codes(codes: Codes, top_k: int, low: Scales, high: Scales, meaning: Meaning) -> None:
+def check_codes(codes: Codes, entries: Integers, low: Scales, high: Scales, meaning: Meaning) -> None:
     """Refuse codes that ``quantise`` never writes.
 
     Raises:
@@ -175,7 +151,7 @@ def check_codes(codes: Codes, top_k: int, low: Scales, high: Scales, meaning: Me
     flaw[:, :, 1:] |= (_NOT_CANONICAL * (low == high)[chunks].astype(np.uint8))[:, None, None]
     flaw[:, 1] |= _NOT_CANONICAL * (magnitude == 0).astype(np.uint8)
     flaw |= (_NOT_FINITE * (~np.isfinite(magnitude)).astype(np.uint8))[:, None]
-    found = _flaws(codes, top_k, chunks, flaw)
+    found = _flaws(codes, entries, chunks, flaw)
     if found & _NOT_FINITE:
         raise PayloadError("not_finite", "payload", "a value is beyond float32")
     if found & _NOT_CANONICAL:
@@ -183,10 +159,10 @@ def check_codes(codes: Codes, top_k: int, low: Scales, high: Scales, meaning: Me
 
 
 @compiled
-def _flaws(codes: Any, top_k: int, chunks: Any, flaw: Any) -> int:
+def _flaws(codes: Any, entries: Any, chunks: Any, flaw: Any) -> int:
     flaws = 0
     for number in range(len(chunks)):
-        part = codes[chunks[number] * top_k : (chunks[number] + 1) * top_k]
+        part = codes[entries[chunks[number]] : entries[chunks[number] + 1]]
         for entry in range(len(part)):
             flaws |= flaw[number, part[entry] >> np.uint8(7), part[entry] & LEVEL]
     return flaws

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training_gym.compress.codes import LEVEL, Codes, Counts
+from training_gym.compress.positions import Integers
 from training_gym.compress.quantise import LARGEST_SCALE, Meaning, Scales, bfloat_above, bfloat_below, grid
 from training_gym.model.tensors import Vector
 
@@ -38,14 +39,14 @@ def narrowest(low: Scales, high: Scales, meaning: Meaning, counts: Counts) -> tu
     return right_low, right_high
 
 
-def canonical_codes(codes: Codes, top_k: int, meaning: Meaning, low: Scales, high: Scales) -> Codes:
+def canonical_codes(codes: Codes, entries: Integers, meaning: Meaning, low: Scales, high: Scales) -> Codes:
     """Return ``codes`` [E] of the same values under the scales of :func:`narrowest`."""
     top = meaning.shape[1] - 1
     levels = np.zeros((len(meaning), LEVEL + 1), np.uint8)
     levels[:, : top + 1] = _levels(meaning, *grid(low, high, top), top)
     changed = codes.copy()
     for chunk in range(len(meaning)):
-        part = slice(chunk * top_k, (chunk + 1) * top_k)
+        part = slice(entries[chunk], entries[chunk + 1])
         changed[part] = levels[chunk, codes[part] & LEVEL] | (codes[part] & _SIGN)
     return changed
 

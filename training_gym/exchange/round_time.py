@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from training_gym.compress.link_adaptation import choose_top_k, with_top_k
 from training_gym.compress.payload_format import Format, payload_size
+from training_gym.model.layout import parameter_sizes
 from training_gym.spec.config import TrainingSpec
 
 MBIT = 1e6 / 8
@@ -83,7 +84,7 @@ def round_time(spec: TrainingSpec, nodes: int, compute_seconds: float, link: Lin
     up = payload_size(sent)
     down = 4 * size
     if training.down_top_k:
-        down = Format(size, training.down_top_k, training.down_value_bits, layout=b"").max_bytes
+        down = Format(parameter_sizes(spec), training.down_top_k, training.down_value_bits, layout=b"").max_bytes
     trip = link.round_trip_seconds
     fetching = TRIPS_BEFORE * trip + down / (link.down_mbps * MBIT)
     closing = nodes * 8 * up * JOIN + size * CLOSE

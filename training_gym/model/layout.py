@@ -21,6 +21,11 @@ def parameter_shapes(spec: TrainingSpec) -> dict[str, tuple[int, ...]]:
     return {tensor.name: tensor.shape for tensor in spec.trained_tensors()}
 
 
+def parameter_sizes(spec: TrainingSpec) -> tuple[int, ...]:
+    """Return the number of values of every trained parameter, sorted by name."""
+    return tuple(math.prod(tensor.shape) for tensor in spec.trained_tensors())
+
+
 def muon_trains(training: TrainingConfig, tensor: Tensor) -> bool:
     """Return True if Muon trains this parameter: a matrix between hidden layers."""
     return training.optimizer == "muon" and tensor.role == "matrix"
