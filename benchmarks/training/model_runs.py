@@ -55,7 +55,7 @@ def _text(spec: TrainingSpec) -> Split:
 
 
 def train_unit(spec: TrainingSpec, base: Path) -> Measured:
-    """Run a whole unit, with its states, digests and payload, in a process that has run one of a step."""
+    """Run a whole unit, with states, digests and payload, in a process that has run one step."""
     configure(CPU)
     seconds(unit_of(of_one_step(spec), base))
     return _measured(spec, seconds(unit_of(spec, base)))

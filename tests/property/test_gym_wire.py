@@ -384,27 +384,6 @@ def test_payload_reading_memory_is_bounded_by_cap(bits: int, top_k: int, kind: s
     assert most <= 14 * format_.max_bytes + (32 << bits) * 1000 + (1 << 19)  # docs/protocol/payloads.md, "Cap"
 
 
-def test_small_values_beside_large_tensor_are_kept() -> None:
-    """Scales and the choice of entries are a tensor's own."""
-    dice = np.random.default_rng(4)
-    small, large = 1e-4 * dice.standard_normal(64), dice.standard_normal(CHUNK)
-    vector = np.concatenate([small, large, small]).astype(np.float32)
-    for top_k in (CHUNK, 512):
-        format_ = Format((64, CHUNK, 64), top_k, 2, LAYOUT)
-        dense = decode_vector(format_, encode_vector(format_, vector)).dense()
-        for part in (slice(0, 64), slice(64 + CHUNK, None)):
-            assert np.linalg.norm(dense[part] - vector[part]) < 0.8 * np.linalg.norm(vector[part])
-            assert np.abs(dense[part]).max() < 1e-3
-
-
-def test_tensor_borders_cost_only_their_scales() -> None:
-    """A payload of many small tensors is hardly longer than one of a single tensor."""
-    sizes = (64, CHUNK, 64, 3 * CHUNK, 64, 20_000)
-    for top_k in (64, 960, CHUNK):
-        several, single = Format(sizes, top_k, 2, LAYOUT), Format((sum(sizes),), top_k, 2, LAYOUT)
-        assert several.max_bytes - single.max_bytes <= 8 * len(sizes)
-
-
 def test_specification_fixes_format() -> None:
     spec = spec_of(value_bits=2, top_k=64)
     vector = np.random.default_rng(0).standard_normal(spec.num_parameters()).astype(np.float32)
