@@ -35,7 +35,7 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
 
 @contextmanager
 def serving(limits: Limits) -> Iterator[tuple[uvicorn.Server, Connect]]:
-    """Yield a server, and a function that connects to it and sends the given bytes within any deadline."""
+    """Yield a server and a function that connects and sends its first bytes in time."""
     config = uvicorn.Config(echo, http=limited(limits), ws="none", lifespan="off", log_config=None)
     server = uvicorn.Server(config)
     with ExitStack() as stack:
