@@ -179,7 +179,7 @@ def test_quota_counts_uploads_while_they_arrive(
 
     def body(*, is_broken: bool) -> Iterator[bytes]:
         yield bytes(100_000)
-        wait_until(lambda: charged() == 200_000, seconds=10)
+        wait_until(lambda: charged() == 200_000)
         refusal(api.post("/v1/blobs", content=bytes(100_000), headers=caller.headers), 403, "storage-quota-exceeded")
         if is_broken:
             raise BrokenPipeError

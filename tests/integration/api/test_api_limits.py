@@ -33,7 +33,14 @@ ZEN = 10**18
 
 
 @pytest.fixture
-def client(settings: Settings) -> Iterator[TestClient]:
+def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stop the clock of the rate limit; on a slow machine requests would come back in the test."""
+    now = time.time_ns() // 1000
+    monkeypatch.setattr("market.platform.http.ratelimit._now", lambda: now)
+
+
+@pytest.fixture
+def client(settings: Settings, stopped_clock: None) -> Iterator[TestClient]:
     limits = {"requests_per_minute": 5, "requests_per_minute_ip": 8, "cors_origins": "https://app.test"}
     with TestClient(create_app(settings.model_copy(update=limits)), client=("192.0.2.1", 1)) as client:
         client.app.state.services.redis.flushdb()  # type: ignore[attr-defined]
@@ -41,7 +48,7 @@ def client(settings: Settings) -> Iterator[TestClient]:
 
 
 @pytest.fixture
-def by_account(settings: Settings) -> Iterator[TestClient]:
+def by_account(settings: Settings, stopped_clock: None) -> Iterator[TestClient]:
     with TestClient(create_app(settings.model_copy(update={"requests_per_minute": 5}))) as client:
         client.app.state.services.redis.flushdb()  # type: ignore[attr-defined]
         yield client
@@ -53,7 +60,7 @@ def test_credential_and_address_have_rate_limits(client: TestClient) -> None:
     assert answers[0].headers["ratelimit-policy"] == '"credential";q=5;w=60, "address";q=8;w=60'
     assert answers[0].headers["ratelimit"] == '"credential";r=4;t=12'
     assert refusal(answers[5], 429, "rate-limited")["retry_after"] == int(answers[5].headers["retry-after"])
-    assert 1 <= int(answers[5].headers["retry-after"]) <= 12
+    assert int(answers[5].headers["retry-after"]) == 12
     others = [client.get("/v1/network", headers={"Authorization": "Bearer two"}).status_code for _ in range(4)]
     assert others == [200, 200, 200, 429]  # the address's eight; what was refused did not count
     assert client.get("/healthz").status_code == 200  # never limited
@@ -117,7 +124,7 @@ async def _get(limit: RateLimit) -> tuple[int, int]:
     return heads[0]["status"], int(header.split(";r=")[1].split(";")[0])
 
 
-def test_low_usage_is_counted_without_redis_or_loss(settings: Settings) -> None:
+def test_low_usage_is_counted_without_redis_or_loss(settings: Settings, stopped_clock: None) -> None:
     async def ask() -> None:
         async with _limits(settings, 2, 3_200) as (first, second):
             reported: list[int] = []
@@ -130,12 +137,12 @@ def test_low_usage_is_counted_without_redis_or_loss(settings: Settings) -> None:
             first._synchronise = count  # type: ignore[method-assign]
             answers = [await _get(first) for _ in range(150)]
             assert {status for status, _ in answers} == {200}
-            assert answers[0][1] == 3_199
-            assert 3_050 <= answers[-1][1] <= 3_062  # 150 are gone, and a few have come back since
+            assert (answers[0][1], answers[-1][1]) == (3_199, 3_050)
             assert sum(reported) < 20  # the first, and where 200 had been let through since Redis heard of any
             assert first._reporting is not None
             await first._reporting
-            assert 3_049 <= (await _get(second))[1] <= 3_065  # another process knows of them
+            # Another process knows of them; Redis's own clock may have let the first one expire.
+            assert (await _get(second))[1] in (3_049, 3_050)
 
     asyncio.run(ask())
 

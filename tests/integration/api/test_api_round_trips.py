@@ -268,7 +268,7 @@ def test_broken_idle_connections_are_replaced(database: Database, monkeypatch: p
     with database.reading() as session:
         process = session.scalar(select(func.pg_backend_pid()))
     with Database(database.engine.url.render_as_string(hide_password=False)).reading() as other:
-        other.execute(select(func.pg_terminate_backend(process)))
+        other.execute(select(func.pg_terminate_backend(process, 10_000)))  # and wait for its end
     monkeypatch.setattr("market.platform.db.engine._TRUSTED_SECONDS", 0.0)
     with database.reading() as session:
         assert session.scalar(select(func.pg_backend_pid())) != process
@@ -279,11 +279,12 @@ def test_waiting_nodes_are_queried_together_and_selectively_woken(world: World, 
         offers = LeaseWaiters(world.database)
         begun = time.monotonic()
 
-        async def one(node: str, kind: LeaseKind) -> float:
-            await offers.wait(node, [kind], 5.0)
+        async def one(node: str, kind: LeaseKind, seconds: float = 5.0) -> float:
+            await offers.wait(node, [kind], seconds)
             return time.monotonic() - begun
 
-        waiting = [asyncio.create_task(one(node, LeaseKind.PIN)) for node in nodes]
+        waiting = [asyncio.create_task(one(nodes[0], LeaseKind.PIN, 60.0))]
+        waiting += [asyncio.create_task(one(node, LeaseKind.PIN)) for node in nodes[1:]]
         waiting.append(asyncio.create_task(one(nodes[0], LeaseKind.TRAIN)))
         await asyncio.to_thread(delay, 0.5)
         await asyncio.to_thread(_offer, world, nodes[0])
@@ -291,7 +292,7 @@ def test_waiting_nodes_are_queried_together_and_selectively_woken(world: World, 
 
     with statements(world.database) as seen:
         taken = asyncio.run(wait())
-    assert taken[0] < 4.9
+    assert taken[0] < 59
     assert min(taken[1:]) >= 4.9
     looks = sum("FROM leases" in statement for statement, _ in seen)
     assert looks <= max(taken) / LOOK_SECONDS + 1  # not for each node

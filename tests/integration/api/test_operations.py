@@ -67,6 +67,7 @@ def test_silent_chain_delays_one_request_of_many(
     settings: Settings, own_logs: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("market.chain.views._REQUEST_SECONDS", 0.5)
+    monkeypatch.setattr("market.platform.breaker._PAUSE_SECONDS", 60.0)  # a slow machine may need more than 5 s
     monkeypatch.setattr("market.platform.http.shared_result._FRESH_SECONDS", 0.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         app = create_app(settings.model_copy(update={"rpc_url": f"http://127.0.0.1:{silent.getsockname()[1]}"}))

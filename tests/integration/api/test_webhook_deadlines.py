@@ -13,6 +13,8 @@ import pytest
 from market.webhooks import http_delivery
 from market.webhooks.http_delivery import Resolve, send
 
+LONGEST_SECONDS = 9.0  # for a slow machine, and less than an attempt may take that is not hurried
+
 
 @pytest.fixture
 def silent() -> Iterator[str]:
@@ -42,7 +44,7 @@ def _seconds_of_attempt(url: str, resolve: Resolve = http_delivery.resolve) -> f
 @pytest.mark.usefixtures("hurried")
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_silent_receiver_is_left_at_deadline(silent: str, scheme: str) -> None:
-    assert _seconds_of_attempt(silent.replace("http", scheme)) < 5
+    assert _seconds_of_attempt(silent.replace("http", scheme)) < LONGEST_SECONDS
 
 
 @pytest.mark.usefixtures("hurried")
@@ -51,7 +53,7 @@ def test_trickled_head_is_left_at_deadline() -> None:
         listening.bind(("127.0.0.1", 0))
         listening.listen()
         pool.submit(_trickle, listening)
-        assert _seconds_of_attempt(f"http://127.0.0.1:{listening.getsockname()[1]}/") < 5
+        assert _seconds_of_attempt(f"http://127.0.0.1:{listening.getsockname()[1]}/") < LONGEST_SECONDS
 
 
 def _trickle(listening: socket.socket) -> None:
@@ -67,8 +69,8 @@ def test_silent_name_server_ends_attempt() -> None:
     over = threading.Event()
 
     def look_up(host: str, port: int) -> list[str]:
-        over.wait(10)
+        over.wait(60)
         return ["127.0.0.1"]
 
-    assert _seconds_of_attempt("http://slow.test/", look_up) < 5
+    assert _seconds_of_attempt("http://slow.test/", look_up) < LONGEST_SECONDS
     over.set()

@@ -64,7 +64,7 @@ from zoo_compute.node.market.calls import Lease, Market
 from zoo_compute.node.work.uploads import measured_rate, upload_file
 from zoo_compute.chain.wallet import Wallet
 url, key, lease, path = sys.argv[1:]
-link = Link(mbps=16)
+link = Link(mbps=8)  # four seconds for each of the three pieces
 market = Market(Connection(url, wallet=Wallet(key), link=link))
 with HeldLease(market, Lease.from_dict(json.loads(lease))) as held:
     upload_file(market, held, Path(path), link)

@@ -16,7 +16,10 @@ from market.providers.liveness import acquire_wallet_lock
 from market.settings import Settings
 
 
-def test_silent_redis_delays_one_request_of_many(settings: Settings, own_logs: None) -> None:
+def test_silent_redis_delays_one_request_of_many(
+    settings: Settings, own_logs: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("market.platform.breaker._PAUSE_SECONDS", 60.0)  # a slow machine may need more than 5 s
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"redis://127.0.0.1:{silent.getsockname()[1]}"
         app = create_app(settings.model_copy(update={"redis_url": url, "requests_per_minute_ip": 1}))

@@ -111,6 +111,8 @@ def test_rescheduled_seed_is_recorded_again(world: VerificationWorld) -> None:
 
 
 def test_work_during_pending_root_joins_next_window(world: VerificationWorld) -> None:
+    # On a slow machine ten seconds would be over, and the next window close.
+    world.settings = world.settings.model_copy(update={"window_seconds": 600.0})
     world.advance()
     late_node = world.node()
     late_job = world.delivered_job([late_node])

@@ -39,7 +39,7 @@ def running(arguments: list[str], env: dict[str, str], log: Path) -> Iterator["s
             yield process
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(120)
 
 
 def answers(url: str) -> bool:

@@ -67,7 +67,9 @@ def test_idle_node_makes_two_requests_a_minute(agent: NodeAgent, monkeypatch: py
 
     def answer(request: httpx.Request) -> httpx.Response:
         body = json.loads(request.read())
-        if spent[threading.get_ident()] >= 60:  # before that, threads start
+        if not body.get("wait_seconds"):  # the first poll
+            wait_until(lambda: len(agent._idle) == 4, "all threads have started")
+        if spent[threading.get_ident()] >= 60:
             requests.append(body)
         spend(body.get("wait_seconds", 0))
         said = SAID | {"counted": True, "challenge": "0x", "lease": None, "waited_ms": 0, "next_within_seconds": 45}
@@ -90,10 +92,11 @@ def test_thread_freed_during_poll_polls_for_itself(agent: NodeAgent, monkeypatch
 
     def poll(_: object, kinds: Sequence[str], seconds: float) -> tuple[dict[str, Any], Lease | None]:
         if "train" not in kinds and not seconds:
-            return SAID, None
+            return SAID | {"next_within_seconds": 45}, None  # the main thread's next poll has 30 seconds
         if threading.current_thread().name != "train" and "train" in kinds:
-            return SAID, Lease("l", "train", "0x" + "00" * 32, "0x" + "11" * 32, {}, 30.0)
-        (own_poll if kinds == ("train",) and 0 < seconds < 3 else main_polls).set()
+            said = SAID | {"next_within_seconds": 45}
+            return said, Lease("l", "train", "0x" + "00" * 32, "0x" + "11" * 32, {}, 30.0)
+        (own_poll if kinds == ("train",) and 0 < seconds < 30 else main_polls).set()
         may_end.wait(60)
         return SAID, None
 
