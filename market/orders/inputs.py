@@ -1,9 +1,10 @@
 """Inputs of a job in storage: its dataset, and its base model.
 
-A base model's manifest completes the specification. Only manifests are read. The worker that makes the first checkpoint
-reads the files (``market/training/checkpoints``).
+A base model's manifest completes the specification. Only manifests and the headers of a base model's weights are read.
+The worker that makes the first checkpoint reads the values (``market/training/checkpoints``).
 """
 
+from time import monotonic
 from typing import TypeVar
 
 from market.orders.errors import BaseModelNotFound, DatasetNotFound, InvalidBaseModel, InvalidDataset, InvalidSpec
@@ -12,7 +13,7 @@ from market.platform.storage.client import Storage
 from market.platform.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge
 from training_gym.data.dataset import DatasetManifest, check_samples
 from training_gym.model.base import check_base, completed_settings
-from training_gym.model.folder import ModelManifest
+from training_gym.model.folder import ModelManifest, stored_tensors
 from training_gym.spec.architectures import read_model
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import GymError, ManifestError, SpecError
@@ -21,6 +22,8 @@ from training_gym.spec.setting_fields import cid
 from zoo_protocol.content.cid import InvalidCid
 
 _BASE = "model_config.base"
+_HEADER_SECONDS = 30.0
+"""Limit on reading all headers of a base model: an untrusted peer may have the blocks and answer slowly."""
 _UNUSABLE = (BlobTooLarge, BlobCorrupt, InvalidCid)
 Request = TypeVar("Request", bound=JobSpec)
 
@@ -67,13 +70,22 @@ def _base_manifest(storage: Storage, base: str) -> ModelManifest:
 
 
 def _check_base_files(storage: Storage, base: str, manifest: ModelManifest) -> None:
+    """Compare the files with the manifest, and their tensors with its configuration."""
+
+    def read(name: str, start: int, length: int) -> bytes:
+        file = manifest.files[name]
+        return storage.get_range(file.cid, start, start + length, max_bytes=file.size, until=until)
+
     try:
         for name, file in manifest.files.items():
             if (size := storage.stat(file.cid)) != file.size:
                 raise ManifestError("wrong_size", f"files.{name}", f"is {file.size}; the file has {size} bytes")
+        until = monotonic() + _HEADER_SECONDS
+        sizes = {name: manifest.files[name].size for name in manifest.weights()}
+        stored_tensors(manifest.default_model(), sizes, read)
     except BlobNotFound as error:
         raise BaseModelNotFound(f"Storage did not find a file of {_BASE}: {error}", field=_BASE) from error
-    except ManifestError as error:
+    except GymError as error:
         raise _invalid_base(base, error, error.code) from error
     except _UNUSABLE as error:
         raise _invalid_base(base, error, "unreadable") from error

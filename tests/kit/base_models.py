@@ -1,6 +1,7 @@
 """Small base models: folders of files, their manifests, and both on storage."""
 
 import json
+import struct
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -38,3 +39,17 @@ def weights_changed(manifest: ModelManifest, **changes: Any) -> ModelManifest:
     """Return the manifest with changes to the entry of its only file."""
     [(name, file)] = manifest.files.items()
     return ModelManifest(manifest.config, {name: replace(file, **changes)})
+
+
+def header_of(content: bytes) -> dict[str, Any]:
+    """Return the header of a safetensors file."""
+    (length,) = struct.unpack_from("<Q", content)
+    found: dict[str, Any] = json.loads(content[8 : 8 + length])
+    return found
+
+
+def with_header(content: bytes, header: Mapping[str, Any]) -> bytes:
+    """Return a safetensors file with another header; blanks fill a shorter one."""
+    (length,) = struct.unpack_from("<Q", content)
+    text = json.dumps(header, separators=(",", ":")).encode().ljust(length)
+    return struct.pack("<Q", len(text)) + text + content[8 + length :]

@@ -2,7 +2,7 @@
 
 A base model is untrusted. Its manifest lists the files by CID; the configuration is inside, so that a price needs no
 other file. Only safetensors files are read. Each tensor's name, type and shape is compared with what the configuration
-makes, before any value is read. A manifest is the canonical JSON of::
+makes, before any value is read: the headers suffice. A manifest is the canonical JSON of::
 
     {"kind": "zoo-model/1", "config": {...},
      "files": {"model.safetensors": {"cid": ..., "size": bytes, "sha256": "0x..."}, ...}}
@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,9 @@ from zoo_protocol.hashing import canonical_json
 KIND = "zoo-model/1"
 MAX_FILES = 64
 MAX_FILE_BYTES = 1 << 36
-MAX_HEADER_BYTES = 1 << 24
+MAX_HEADER_BYTES = 1 << 20
+"""Limit on the headers of all files together. The largest configuration takes less than half."""
+MAX_DIMENSIONS = 8
 DEFAULT_LENGTH = 1024
 """Tokens of a training sequence if a job on a base model does not say."""
 _DTYPES = {"F32": 4, "BF16": 2, "F16": 2}
@@ -124,8 +126,9 @@ def read_header(read: Callable[[int, int], bytes], size: int, what: str) -> dict
     (length,) = struct.unpack("<Q", read(0, 8))
     if length > min(MAX_HEADER_BYTES, size - 8):
         raise StateError("malformed", what, f"has a header of {length} bytes; it is not a safetensors file")
+    text = read(8, length)
     try:
-        header = json.loads(read(8, length))
+        header = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise StateError("malformed", what, f"has no JSON header ({error!s:.80})") from error
     if not isinstance(header, dict):
@@ -150,10 +153,13 @@ def _stored(name: str, entry: object, start: int, what: str) -> Stored:
         numbers = [*shape, first, end]
     except (KeyError, TypeError, ValueError) as error:
         raise StateError("malformed", what, f"{name:.80} has no type, shape and place") from error
-    if dtype not in _DTYPES:
+    if not isinstance(dtype, str) or dtype not in _DTYPES:
         raise StateError("wrong_tensors", what, f"{name:.80} is {dtype!r:.40}; expected one of {', '.join(_DTYPES)}")
-    if any(type(number) is not int or number < 0 for number in numbers):
-        raise StateError("malformed", what, f"{name:.80} has a size or place that is not a whole number")
+    if len(shape) > MAX_DIMENSIONS:  # the product of many large numbers takes long
+        raise StateError("malformed", what, f"{name:.80} has {len(shape)} dimensions, beyond {MAX_DIMENSIONS}")
+    if any(type(number) is not int or not 0 <= number <= MAX_FILE_BYTES for number in numbers):
+        detail = f"{name:.80} has a size or place that is not a whole number up to {MAX_FILE_BYTES}"
+        raise StateError("malformed", what, detail)
     return Stored(dtype, tuple(shape), start + first, start + end)
 
 
@@ -190,22 +196,47 @@ def check_tensors(model: ModelConfig, files: Mapping[str, Mapping[str, Stored]])
             found[ours] = file, stored
     missing = sorted(expected.keys() - found.keys())
     if missing:
-        raise StateError("wrong_tensors", "model", f"{missing[0]} is missing, and {len(missing) - 1} more")
+        more = f", and {len(missing) - 1} more" if missing[1:] else ""
+        raise StateError("wrong_tensors", "model", f"{missing[0]} of the shape {expected[missing[0]]} is missing{more}")
     return found
+
+
+def stored_tensors(
+    model: ModelConfig, sizes: Mapping[str, int], read: Callable[[str, int, int], bytes]
+) -> dict[str, tuple[str, Stored]]:
+    """Return :func:`check_tensors` of untrusted files; reads their headers only.
+
+    Args:
+        sizes: bytes of each file, by name.
+        read: returns the bytes of a file from an offset, of a length; at most ``MAX_HEADER_BYTES`` in all.
+
+    Raises:
+        StateError: see :func:`read_header` and :func:`check_tensors`; or the headers are too large.
+    """
+    headers, left = {}, MAX_HEADER_BYTES
+    for name, size in sizes.items():
+
+        def bounded(start: int, length: int, name: str = name) -> bytes:
+            nonlocal left
+            if length > left:
+                raise StateError("too_large", name, f"exceeds the headers' limit of {MAX_HEADER_BYTES} bytes in all")
+            left -= length
+            return read(name, start, length)
+
+        headers[name] = read_header(bounded, size, name)
+    return check_tensors(model, headers)
 
 
 def file_tensors(model: ModelConfig, files: Mapping[str, Path]) -> dict[str, tuple[Path, Stored]]:
     """Return the file and place of each tensor by name. Raises StateError: see the checks."""
-    headers = {}
-    for name, path in files.items():
-        with path.open("rb") as file:
 
-            def read(start: int, length: int, file: BinaryIO = file) -> bytes:
-                file.seek(start)
-                return file.read(length)
+    def read(name: str, start: int, length: int) -> bytes:
+        with files[name].open("rb") as file:
+            file.seek(start)
+            return file.read(length)
 
-            headers[name] = read_header(read, path.stat().st_size, name)
-    return {name: (files[file], stored) for name, (file, stored) in check_tensors(model, headers).items()}
+    sizes = {name: path.stat().st_size for name, path in files.items()}
+    return {name: (files[file], stored) for name, (file, stored) in stored_tensors(model, sizes, read).items()}
 
 
 def values_of(file: Path, stored: Stored, name: str) -> NDArray[np.float32]:

@@ -146,6 +146,26 @@ class Storage:
             with ThreadPoolExecutor(_THREADS) as pool:  # one request per block, mostly latency
                 yield from unixfs.read_ahead(root, self._block, pool, max_bytes=max_bytes)
 
+    def get_range(self, cid: str, start: int, stop: int, *, max_bytes: int, until: float) -> bytes:
+        """Return bytes ``start`` to ``stop`` of a file; reads only their blocks, verified.
+
+        Args:
+            max_bytes: limit on the whole file.
+            until: ``monotonic`` time after which no block is requested; the content then counts as absent.
+
+        Raises:
+            InvalidCid, BlobNotFound, BlobTooLarge, BlobCorrupt, StorageUnavailable: see :meth:`get`.
+        """
+
+        def block(cid: Cid) -> bytes:
+            if monotonic() >= until:
+                raise BlobNotFound(f"IPFS did not find the blocks of {root} in time")
+            return self._block(cid)
+
+        root = parse(cid)
+        with _content_errors():
+            return b"".join(unixfs.read(root, block, max_bytes=max_bytes, start=start, stop=stop))
+
     def stat(self, cid: str) -> int:
         """Return the size of a file in bytes; reads at most one block. Raises as :meth:`get`."""
         root = parse(cid)

@@ -1,6 +1,8 @@
 """Quotes and submissions of jobs on a base model, over HTTP."""
 
 import json
+import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,11 @@ from kit.api.submission_fixtures import (  # noqa: F401  (fixtures)
     stored_dataset,
     written,
 )
-from kit.base_models import manifest_of, weights_changed, write_base
+from kit.base_models import header_of, manifest_of, weights_changed, with_header, write_base
 from sqlalchemy import select
 
 from market.jobs.models import Job
+from market.orders import inputs
 from market.platform.http.services import Services
 from market.platform.storage.client import Storage
 from training_gym.model.folder import ModelManifest
@@ -113,6 +116,110 @@ def refused_base(services: Services, payer: Caller, body: Body, manifest: bytes)
     assert problem["remedy"]
     assert written(services) == [0, 0, 0, 0]
     return problem
+
+
+def changed(name: str, **entry: Any) -> Callable[[bytes], bytes]:
+    """Change a tensor's entry in the header; the file keeps its size."""
+
+    def change(content: bytes) -> bytes:
+        header = header_of(content)
+        return with_header(content, header | {name: header[name] | entry})
+
+    return change
+
+
+def renamed(content: bytes) -> bytes:
+    header = header_of(content)
+    header["model.norm.height"] = header.pop("model.norm.weight")
+    return with_header(content, header)
+
+
+def without_last(content: bytes) -> bytes:
+    header = header_of(content)
+    last = max(header, key=lambda name: header[name]["data_offsets"])
+    start, end = header.pop(last)["data_offsets"]
+    return with_header(content, header)[: start - end]
+
+
+def with_another(content: bytes) -> bytes:
+    header = header_of(content)
+    end = max(entry["data_offsets"][1] for entry in header.values())
+    header["extra.weight"] = {"dtype": "F32", "shape": [2], "data_offsets": [end, end + 8]}
+    return with_header(content, header) + bytes(8)
+
+
+def with_length(change: Callable[[int, int], int]) -> Callable[[bytes], bytes]:
+    """Change the stated length of the header, given this length and the file's size."""
+    return lambda content: struct.pack("<Q", change(*struct.unpack_from("<Q", content), len(content))) + content[8:]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason", "why"),
+    [
+        (
+            changed("model.embed_tokens.weight", shape=[8, 256]),
+            "wrong_tensors",
+            "model.safetensors: model.embed_tokens.weight has the shape (8, 256); config.json makes (256, 8)",
+        ),
+        (changed("model.norm.weight", shape=[1] * 9), "malformed", "model.norm.weight has 9 dimensions"),
+        (changed("model.norm.weight", dtype="I32"), "wrong_tensors", "model.norm.weight is 'I32'; expected one of"),
+        (changed("model.norm.weight", dtype="F16"), "malformed", "or has another size"),
+        (changed("model.norm.weight", dtype=["F32"]), "wrong_tensors", "model.norm.weight is ['F32']"),
+        (renamed, "wrong_tensors", "model.norm.height is not a tensor of this model"),
+        (without_last, "wrong_tensors", "model.norm.weight of the shape (8,) is missing"),
+        (with_another, "wrong_tensors", "extra.weight is not a tensor of this model"),
+        (with_length(lambda length, _size: length - 8), "malformed", "has no JSON header"),
+        (with_length(lambda _length, size: size - 7), "malformed", "it is not a safetensors file"),
+        (with_length(lambda _length, _size: (1 << 64) - 1), "malformed", "it is not a safetensors file"),
+    ],
+)
+def test_poisoned_weights_are_refused_before_price(
+    services: Services,
+    payer: Caller,
+    body: Body,
+    tmp_path: Path,
+    change: Callable[[bytes], bytes],
+    reason: str,
+    why: str,
+) -> None:
+    problem = refused_weights(services, payer, body, tmp_path, {"model.safetensors": change})
+    assert problem["reason"] == reason, problem
+    assert why in problem["detail"]
+
+
+def refused_weights(
+    services: Services, payer: Caller, body: Body, folder: Path, changes: dict[str, Callable[[bytes], bytes]]
+) -> dict[str, Any]:
+    """Return the problem with which the market refuses changes of good weights."""
+    write_base(folder, MODEL)
+    good = (folder / "model.safetensors").read_bytes()
+    for name, change in changes.items():
+        (folder / name).write_bytes(change(good))
+    storage = services.part(Storage)
+    manifest = manifest_of(folder, lambda content: storage.put(content, max_bytes=1 << 20).cid)
+    return refused_base(services, payer, body, manifest.to_bytes())
+
+
+def test_tensor_in_two_shards_is_refused_before_price(
+    services: Services, payer: Caller, body: Body, tmp_path: Path
+) -> None:
+    def only_norm(content: bytes) -> bytes:
+        end = max(entry["data_offsets"][1] for entry in header_of(content).values())
+        entry = {"dtype": "F32", "shape": [8], "data_offsets": [0, 32]}
+        return with_header(content, {"model.norm.weight": entry})[: 32 - end]
+
+    problem = refused_weights(services, payer, body, tmp_path, {"model-2.safetensors": only_norm})
+    assert problem["reason"] == "wrong_tensors", problem
+
+
+def test_headers_of_slow_peer_are_not_awaited(
+    services: Services, payer: Caller, body: Body, base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inputs, "_HEADER_SECONDS", 0.0)
+    answer = payer.post("/v1/quotes", json=body | {"model_config": {"base": base, "sequence_length": 16}})
+    problem = answer.json()
+    assert (answer.status_code, problem["code"], problem["field"]) == (422, "base-model-not-found", "model_config.base")
+    assert written(services) == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize(

@@ -176,6 +176,31 @@ def test_file_is_fetched_by_blocks_when_whole_fails(store, storage, spoil):
     assert [sum(kind in path for path in paths) for kind in ("/cat", "block/get")] == [1, 0 if whole else 5]
 
 
+@pytest.mark.parametrize(("start", "stop", "blocks"), [(0, 8, 2), (262_140, 262_150, 3), (786_432, len(SEVERAL), 2)])
+def test_range_reads_its_verified_blocks_only(store, storage, start, stop, blocks):
+    cid = storage.put(SEVERAL, max_bytes=len(SEVERAL)).cid
+    wanted = {"max_bytes": len(SEVERAL), "until": time.monotonic() + 30}
+    with faulty(store.rpc_url, lambda _path, body: body) as (url, asked):
+        assert Storage(url).get_range(cid, start, stop, **wanted) == SEVERAL[start:stop]
+    assert ["block/get" in path for path in asked] == [True] * blocks
+    with faulty(store.rpc_url, _damage) as (url, _asked), pytest.raises(BlobCorrupt):
+        Storage(url).get_range(cid, start, stop, **wanted)
+    with pytest.raises(BlobTooLarge):
+        storage.get_range(cid, start, stop, **wanted | {"max_bytes": len(SEVERAL) - 1})
+
+
+def test_range_of_slow_blocks_is_given_up(store, storage):
+    cid = storage.put(SEVERAL, max_bytes=len(SEVERAL)).cid
+
+    def slow(_path: str, body: bytes) -> bytes:
+        time.sleep(0.4)
+        return body
+
+    with faulty(store.rpc_url, slow) as (url, asked), pytest.raises(BlobNotFound, match="in time"):
+        Storage(url).get_range(cid, 0, len(SEVERAL), max_bytes=len(SEVERAL), until=time.monotonic() + 0.6)
+    assert 1 <= len(asked) <= 2
+
+
 def test_transient_failures_are_retried_except_for_streams(store):
     failed: set[str] = set()
 

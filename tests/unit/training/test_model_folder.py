@@ -11,7 +11,14 @@ import torch
 import transformers
 from kit.errors import raises_code
 
-from training_gym.model.folder import ModelManifest, check_file_name, load_files, write_folder
+from training_gym.model.folder import (
+    MAX_HEADER_BYTES,
+    ModelManifest,
+    check_file_name,
+    file_tensors,
+    load_files,
+    write_folder,
+)
 from training_gym.model.layout import initial_parameters
 from training_gym.model.library import library_config, read_config_json
 from training_gym.model.network import Network
@@ -125,6 +132,9 @@ def header(tensors: dict[str, Any], values: bytes) -> bytes:
         (header({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}, bytes(4)), "malformed"),
         (header({"a": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}, bytes(8)), "malformed"),
         (header({"a": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}}, bytes(4)), "malformed"),
+        (header({"a": {"dtype": "F32", "shape": [1] * 9, "data_offsets": [0, 4]}}, bytes(4)), "malformed"),
+        (header({"a": {"dtype": "F32", "shape": [0, 10**4000], "data_offsets": [0, 0]}}, b""), "malformed"),
+        (header({"a": {"dtype": ["F32"], "shape": [1], "data_offsets": [0, 4]}}, bytes(4)), "wrong_tensors"),
         (header({"a": {"dtype": "I64", "shape": [1], "data_offsets": [0, 8]}}, bytes(8)), "wrong_tensors"),
         (header({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}, bytes(5)), "malformed"),
         (header({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}, bytes(4)), "wrong_tensors"),
@@ -134,6 +144,22 @@ def test_foreign_weights_are_refused(content: bytes, code: str, tmp_path: Path) 
     (tmp_path / "model.safetensors").write_bytes(content)
     with raises_code(StateError, code):
         dict(load_files(model_of("llama"), {"model.safetensors": tmp_path / "model.safetensors"}))
+
+
+@ARCHITECTURE
+def test_largest_header_is_within_limit(architecture: str) -> None:
+    place = {"dtype": "BF16", "shape": [1 << 20] * 2, "data_offsets": [1 << 36] * 2}
+    header = json.dumps({tensor.name: place for tensor in model_of(architecture, num_hidden_layers=256).tensors()})
+    assert len(header) < MAX_HEADER_BYTES / 2
+
+
+def test_headers_of_all_files_have_one_limit(tmp_path: Path) -> None:
+    files = {f"model-{number}.safetensors": tmp_path / str(number) for number in range(3)}
+    for path in files.values():
+        path.write_bytes(header({"__metadata__": {"note": "x" * (MAX_HEADER_BYTES // 2 - 99)}}, b""))
+    with raises_code(StateError, "too_large") as refusal:
+        file_tensors(model_of("llama"), files)
+    assert refusal.value.field == "model-2.safetensors"
 
 
 @pytest.mark.parametrize(
