@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from kit.engines.ipfs_processes import StoreProcess, faulty
+from kit.errors import raising
 from kit.nodes.node_work_fixtures import JOB, MODEL, TEXT
 
 from training_gym.aggregate.outer_step import initial_outer_state, outer_step
@@ -20,7 +21,7 @@ from zoo_compute.content.blockstore import BlockNotFound
 from zoo_compute.content.gateway import GatewayClient
 from zoo_compute.node.disk.workspace import Workspace
 from zoo_compute.node.execution.tasks import catch_up_model
-from zoo_compute.node.work.inputs import MAX_UPDATES, MODEL_MADE, max_updates, unit_task
+from zoo_compute.node.work.inputs import MAX_UPDATES, MODEL_MADE, max_updates, prefetch, unit_task
 from zoo_protocol.content.unixfs import cid_of_file
 
 _SEEDS = count(5)
@@ -159,3 +160,27 @@ def test_node_downloads_model_when_updates_are_missing(store: StoreProcess, tmp_
 @pytest.mark.parametrize(("update_bytes", "most"), [(1, MAX_UPDATES), (249, 4), (250, 3), (251, 3), (1000, 0)])
 def test_updates_are_used_while_smaller_than_model(update_bytes: int, most: int) -> None:
     assert max_updates(1000, update_bytes) == most
+
+
+def test_spare_prefetches_what_any_replica_reads(
+    store: StoreProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [TEXT[start : start + 90] for start in range(0, 20 * 90, 90)]
+    shards = tuple(describe_shard(store.add(text), text) for text in texts)
+    data = {"dataset": store.add(DatasetManifest(shards, shards[:1]).to_bytes()), "replicas": 3}
+    training = {"inner_steps": 6, "batch_size": 1}
+    spec = TrainingSpec.from_dict({"model_config": MODEL, "data_config": data, "training_config": training})
+    model = store.add(initial_checkpoint(spec))
+    checkpoint = store.add(
+        CheckpointManifest(JOB, 0, None, model, None, None, None, {}, 0, spec.spec_hash()).to_bytes()
+    )
+    task = {"job_id": JOB, "spec": spec.to_dict(), "round": 0, "checkpoint_cid": checkpoint}  # of a follow lease
+    unit = task | {"environment": JOB, **dict.fromkeys(("slot_state_cid", "restored_payload_cid", "eager_payload_cid"))}
+    workspace = Workspace(tmp_path)
+    with GatewayClient([store.gateway_url], attempts=1) as gateway:
+        prefetch(task, workspace, gateway, raising(AssertionError))
+        monkeypatch.setattr(gateway, "download", raising(AssertionError))
+        read = [unit_task(unit | {"slot": slot}, workspace, gateway, raising(AssertionError)) for slot in range(3)]
+    files = {shard for one in read for shard in one["train_data"]["files"]}
+    assert len({tuple(one["train_data"]["files"]) for one in read}) > 1
+    assert len(files) < len(shards)

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -69,7 +69,7 @@ def unit_task(task: dict[str, Any], workspace: Workspace, gateway: GatewayClient
     """
     spec = TrainingSpec.from_dict(task["spec"])
     base = base_files(spec, workspace, gateway)  # first: a job whose base is refused downloads nothing else
-    model, data = model_and_data(task, workspace, gateway, run)
+    model, data = _model_and_data(task, [task["slot"]], workspace, gateway, run)
     payloads = {name: task[f"{name}_cid"] for name in ("restored_payload", "eager_payload")}
     return {
         "spec": task["spec"],
@@ -85,17 +85,24 @@ def unit_task(task: dict[str, Any], workspace: Workspace, gateway: GatewayClient
     }
 
 
-def model_and_data(
-    task: dict[str, Any], workspace: Workspace, gateway: GatewayClient, run: Run
+def prefetch(task: dict[str, Any], workspace: Workspace, gateway: GatewayClient, run: Run) -> None:
+    """Fetch what any replica of a job would read in this round; raises as :func:`unit_task`."""
+    spec = TrainingSpec.from_dict(task["spec"])
+    base_files(spec, workspace, gateway)
+    _model_and_data(task, range(spec.replicas), workspace, gateway, run)
+
+
+def _model_and_data(
+    task: dict[str, Any], slots: Iterable[int], workspace: Workspace, gateway: GatewayClient, run: Run
 ) -> tuple[Path, dict[str, Any]]:
-    """Return a job's model and the shards that a unit reads; raises as :func:`unit_task`."""
+    """Return a job's model and the shards that units of these slots read."""
     spec = TrainingSpec.from_dict(task["spec"])
     dataset = DatasetManifest.from_bytes(gateway.fetch(spec.dataset, max_bytes=MAX_MANIFEST_BYTES))
     checkpoint = CheckpointManifest.from_bytes(gateway.fetch(task["checkpoint_cid"], max_bytes=MAX_MANIFEST_BYTES))
     model = _model_file(spec, checkpoint, workspace, gateway, run)
     sizes = [shard.size for shard in dataset.train]
     order, steps = Split(spec, dataset.layout, sizes, {}).order, range(spec.training.inner_steps)
-    read = {shard for shard, _ in unit_places(spec, order, task["round"], task["slot"], steps)}
+    read = {shard for slot in slots for shard, _ in unit_places(spec, order, task["round"], slot, steps)}
     files = {str(shard): str(workspace.fetch(gateway, dataset.train[shard].cid)) for shard in sorted(read)}
     return model, {"layout": asdict(dataset.layout), "sizes": sizes, "files": files}
 

@@ -24,7 +24,7 @@ from zoo_compute.node.execution.executor import Executor
 from zoo_compute.node.market.calls import Lease, Market
 from zoo_compute.node.work.acknowledgements import Acknowledgements, NotAcknowledged
 from zoo_compute.node.work.held_lease import HeldLease
-from zoo_compute.node.work.inputs import UNIT_FIELDS, SlotStateMissing, base_files, model_and_data, unit_task
+from zoo_compute.node.work.inputs import UNIT_FIELDS, SlotStateMissing, prefetch, unit_task
 from zoo_compute.node.work.states import state_file
 from zoo_compute.node.work.uploads import measured_rate, upload_file
 from zoo_protocol.content.cid import parse
@@ -305,8 +305,7 @@ class Worker:
         self._complete(held, {"published_cid": published}, path.stat().st_size)
 
     def _prefetch(self, held: HeldLease) -> None:
-        base_files(TrainingSpec.from_dict(held.lease.task["spec"]), self.workspace, self.gateway)
-        model_and_data(held.lease.task, self.workspace, self.gateway, self.executor.run)
+        prefetch(held.lease.task, self.workspace, self.gateway, self.executor.run)
         self._complete(held, {"followed_cid": held.lease.task["checkpoint_cid"]})
 
     def _pin(self, held: HeldLease) -> None:
