@@ -270,32 +270,3 @@ def test_build_memory_does_not_grow_with_text(tokenizer: TextTokenizer, tmp_path
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 1.2 * peaks[0]
-
-
-LARGE_BUILD = """
-import resource, sys
-from pathlib import Path
-from training_gym.data.build import Options, bpe_of, build_dataset
-from training_gym.data.text_sources import find_files
-from training_gym.data.text_tokenizer import TextTokenizer
-files = find_files(sys.argv[1:2])
-built = build_dataset(files, [], TextTokenizer(bpe_of(files, 8192)), Path(sys.argv[2]), Options(validation_share=0.01))
-tokens = sum(shard.tokens for shard in (*built.manifest.train, *built.manifest.validation))
-print(tokens, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
-"""
-
-
-@pytest.mark.long
-@pytest.mark.timeout(3600)
-def test_gigabyte_of_text_is_built_within_a_gigabyte(tmp_path: Path) -> None:
-    """Build as ``dataset push`` does, with its BPE, in a fresh process."""
-    sources = "".join(path.read_text(errors="ignore") for path in sorted(Path(json.__file__).parents[1].glob("*.py")))
-    source, folder = tmp_path / "large.txt", tmp_path / "built"
-    folder.mkdir()
-    with source.open("w") as file:
-        while file.tell() < 1 << 30:
-            file.write(f"{file.tell()}\n{sources}")
-    probe = [sys.executable, "-c", LARGE_BUILD, str(source), str(folder)]
-    tokens, peak = map(int, subprocess.run(probe, capture_output=True, check=True, text=True).stdout.split())
-    assert tokens > 1 << 27
-    assert peak < 1 << 30
