@@ -16,8 +16,6 @@ def trace_tasks(**_: object) -> None:
 
 
 @worker_init.connect
-def load_models(**_: object) -> None:
-    """Import torch and transformers, which takes seconds, before the first task."""
-    from training_gym.model.network import load_library
-
-    load_library()
+def load_torch(**_: object) -> None:
+    """Load torch, which takes seconds, before the first task."""
+    import training_gym.evaluate.loss  # noqa: F401

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -181,24 +180,17 @@ def _kept_base(model: ModelConfig, files: tuple[tuple[str, Path], ...], precisio
     return {name: tensor.to(torch.bfloat16) if name in narrow else tensor for name, tensor in loaded}
 
 
-def load_library() -> None:
-    """Import what each class of ``transformers`` needs, which takes seconds."""
-    _modeling("llama")
-
-
 def empty_model(model: ModelConfig) -> Any:
     """Return the library's model with tensors that hold no values yet."""
     from transformers.initialization import no_init_weights
 
-    kind = getattr(_modeling(model.architecture), ARCHITECTURES[model.architecture].class_name)
+    architecture = ARCHITECTURES[model.architecture]
+    modeling = importlib.import_module(f"transformers.models.{model.architecture}.modeling_{model.architecture}")
+    kind = getattr(modeling, architecture.class_name)
     config = kind.config_class(**library_config(model))
     config._attn_implementation = "eager" if model.attn_logit_softcapping else "sdpa"
     with no_init_weights():
         return kind(config).train()
-
-
-def _modeling(architecture: str) -> ModuleType:
-    return importlib.import_module(f"transformers.models.{architecture}.modeling_{architecture}")
 
 
 def _load(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:

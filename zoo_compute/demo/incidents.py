@@ -1,7 +1,7 @@
 """Incidents of honest nodes during the demonstration's job, started by its events.
 
 First, one node delays an upload until the market has closed the round without it. Then another node stops during a unit
-and returns two rounds later. The incidents do not overlap: with four replicas, one without a node, a round needs three.
+and returns a round later. The incidents do not overlap: with four replicas, one without a node, a round needs three.
 """
 
 import re
@@ -18,7 +18,7 @@ from zoo_compute.terminal.output import print_note
 
 LEAVER = "provider-3"
 DELAYED_FROM_ROUND = 1  # first round, from 0, with a delayed unit
-ROUNDS_STOPPED = 2
+ROUNDS_STOPPED = 1
 
 MAX_STOPPED_SECONDS = 20.0
 """Time limit for the absence on a slow machine: a sampled state must be revealed within four leases."""

@@ -44,10 +44,10 @@ OPTIONS = Options(
     },
 )
 NODES = 4
-ROUNDS = 8
+ROUNDS = 7
 
 STEPS = 20
-"""Inner steps per round: the loss falls within eight rounds, in under two minutes on two slow cores."""
+"""Inner steps per round: the loss falls within seven rounds, in under two minutes on two slow cores."""
 
 BUDGET = 1 * ZEN
 MAX_PRICE = 3 * ZEN

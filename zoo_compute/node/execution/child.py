@@ -40,7 +40,7 @@ def main(load: "Callable[[str], Trainer]" = load_trainer) -> None:
     network_removed = sandbox.enter(memory_bytes)
 
     # The namespace requires a single thread, and the limits must precede the imports.
-    gc.disable()  # collections take a fifth of the imports' 5 s and find nothing
+    gc.disable()  # collections take a fifth of the imports' time and find nothing
     trainer = load(profile_name)
     gc.freeze()
     gc.enable()
