@@ -1,9 +1,11 @@
 """Inputs of a job in storage: its dataset, and its base model.
 
-A base model's manifest completes the specification. Only manifests and the headers of a base model's weights are read.
-The worker that makes the first checkpoint reads the values (``market/training/checkpoints``).
+Their manifests complete the specification. Only manifests and the headers of a base model's weights are read. The
+worker that makes the first checkpoint reads the values (``market/training/checkpoints``).
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from time import monotonic
 from typing import TypeVar
 
@@ -12,6 +14,7 @@ from market.orders.schemas import JobSpec
 from market.platform.storage.client import Storage
 from market.platform.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge
 from training_gym.data.dataset import DatasetManifest, check_samples
+from training_gym.data.epochs import settings_with_rounds
 from training_gym.model.base import check_base, completed_settings
 from training_gym.model.folder import ModelManifest, stored_tensors
 from training_gym.spec.architectures import read_model
@@ -21,7 +24,7 @@ from training_gym.spec.manifests import MAX_MANIFEST_BYTES
 from training_gym.spec.setting_fields import cid
 from zoo_protocol.content.cid import InvalidCid
 
-_BASE = "model_config.base"
+_BASE, _DATASET = "model_config.base", "data_config.dataset"
 _HEADER_SECONDS = 30.0
 """Limit on reading all headers of a base model: an untrusted peer may have the blocks and answer slowly."""
 _UNUSABLE = (BlobTooLarge, BlobCorrupt, InvalidCid)
@@ -53,6 +56,29 @@ def with_base_settings(request: Request, storage: Storage, max_parameters: int) 
         raise _invalid_base(base, error, error.code) from error
     storage.once_a_minute(("base", base), lambda: _check_base_files(storage, base, manifest))
     return request.model_copy(update={"model_settings": settings})
+
+
+def with_rounds(request: Request, storage: Storage, max_units: int) -> Request:
+    """Return the request with ``rounds`` in place of ``epochs``, or unchanged without epochs.
+
+    Args:
+        request: with every setting of its base model.
+        max_units: largest number of units, rounds times nodes.
+
+    Raises:
+        InvalidSpec: epochs next to rounds, too many epochs, or another wrong setting.
+        DatasetNotFound, InvalidDataset, StorageUnavailable: as for :func:`require_dataset`.
+    """
+
+    def manifest_of(spec: TrainingSpec) -> DatasetManifest:
+        require_dataset(storage, spec)
+        return _dataset_manifest(storage, spec)
+
+    try:
+        settings = settings_with_rounds(request.sections(), request.nodes, manifest_of, max_units // request.nodes)
+    except SpecError as error:
+        raise InvalidSpec(str(error), field=error.field, extra={"reason": error.code}) from error
+    return request.model_copy(update={"training_settings": settings})
 
 
 def _base_manifest(storage: Storage, base: str) -> ModelManifest:
@@ -113,29 +139,39 @@ def require_dataset(storage: Storage, spec: TrainingSpec) -> None:
     storage.once_a_minute(inputs, lambda: _check_dataset(storage, spec))
 
 
-def _check_dataset(storage: Storage, spec: TrainingSpec) -> None:
-    field = "data_config.dataset"
+def _dataset_manifest(storage: Storage, spec: TrainingSpec) -> DatasetManifest:
+    with _dataset_errors(spec):
+        return DatasetManifest.from_bytes(storage.get(spec.dataset, max_bytes=MAX_MANIFEST_BYTES))
+
+
+@contextmanager
+def _dataset_errors(spec: TrainingSpec, field: str = _DATASET) -> Iterator[None]:
     try:
-        manifest = DatasetManifest.from_bytes(storage.get(spec.dataset, max_bytes=MAX_MANIFEST_BYTES))
+        yield
+    except BlobNotFound as error:
+        raise DatasetNotFound(f"Storage did not find {field}: {error}", field=field) from error
+    except (*_UNUSABLE, ManifestError) as error:
+        raise InvalidDataset(f"The dataset {spec.dataset} is not usable: {error}", field=field) from error
+
+
+def _check_dataset(storage: Storage, spec: TrainingSpec) -> None:
+    manifest = _dataset_manifest(storage, spec)
+    with _dataset_errors(spec):
         check_samples(spec, manifest.samples)
         for shard in (*manifest.train, *manifest.validation):
             if (size := storage.stat(shard.cid)) != manifest.size_of(shard):
                 detail = f"has {shard.tokens} tokens, {manifest.size_of(shard)} bytes; the file has {size} bytes"
                 raise ManifestError("wrong_size", shard.cid, detail)
-        if spec.start_model is not None:
-            field = "data_config.start_model"
+    if spec.start_model is not None:
+        with _dataset_errors(spec, "data_config.start_model"):
             storage.stat(spec.start_model)
-    except BlobNotFound as error:
-        raise DatasetNotFound(f"Storage did not find {field}: {error}", field=field) from error
-    except (*_UNUSABLE, ManifestError) as error:
-        raise InvalidDataset(f"The dataset {spec.dataset} is not usable: {error}", field=field) from error
     window = spec.model.sequence_length + 1
     for name, shards in (("train", manifest.train), ("validation", manifest.validation)):
         if manifest.samples == "text" and (most := max(shard.tokens for shard in shards)) < window:
             raise InvalidDataset(
                 f"The longest shard of the {name} split has {most} tokens; expected at least {window}, one training "
                 "sequence.",
-                field=field,
+                field=_DATASET,
             )
     if manifest.vocab_size > spec.model.vocab_size:
         raise InvalidDataset(

@@ -69,7 +69,12 @@ class JobSpec(RequestModel):
         description="Settings of a LoRA adapter to train on the frozen base; null trains all parameters.",
     )
     data_settings: dict[str, Any] = Field(alias="data_config")
-    training_settings: dict[str, Any] = Field(default_factory=dict, alias="training_config")
+    training_settings: dict[str, Any] = Field(
+        default_factory=dict,
+        alias="training_config",
+        description="Settings of the training. Its length is in rounds, or in epochs: a number, also a fraction, of "
+        "passes over the training split, which the market rounds up to whole rounds.",
+    )
     name: str | None = Field(
         default=None, pattern="^[a-z0-9][a-z0-9-]{0,47}$", description="Name in lists; need not be unique."
     )
@@ -87,6 +92,15 @@ class JobSpec(RequestModel):
         description="Minimum share of each unit's segments that is replayed, in basis points: from the network's "
         "sampling_floor_bps, the default, to its newcomer_sampling_bps.",
     )
+
+    def sections(self) -> dict[str, Any]:
+        """Return the sections of the training specification, as they are given."""
+        return {
+            "model_config": self.model_settings,
+            "adapter_config": self.adapter_settings,
+            "data_config": self.data_settings,
+            "training_config": self.training_settings,
+        }
 
 
 class SubmitJob(JobSpec):

@@ -1,8 +1,8 @@
 """Input and output of quotes and submissions: gather data, write a job, queue its opening.
 
-A base model's manifest first completes the request (``inputs.py``). A submission then takes four steps. ``parse_terms``
-and ``sign_terms`` are pure and refuse what is cheap to refuse. The payer's balance and the dataset follow, then
-:func:`write` (one statement).
+The manifests of base model and dataset first complete the request (``inputs.py``). A submission then takes four steps.
+``parse_terms`` and ``sign_terms`` are pure and refuse what is cheap to refuse. The payer's balance and the dataset
+follow, then :func:`write` (one statement).
 A quote reads the dataset and the balance after ``parse_terms`` and ends with ``quotes.quote`` (pure).
 """
 
@@ -28,10 +28,10 @@ from market.jobs.models import Job
 from market.jobs.transitions import transition_job
 from market.orders import balance, quotes
 from market.orders.errors import BalanceTaken
-from market.orders.inputs import require_dataset, with_base_settings
+from market.orders.inputs import require_dataset, with_base_settings, with_rounds
 from market.orders.models import PayerDraws
 from market.orders.schemas import JobSpec, Quote, SubmitJob
-from market.orders.terms import SignedTerms, Terms, parse_terms, sign_terms
+from market.orders.terms import MAX_UNITS, SignedTerms, Terms, parse_terms, sign_terms
 from market.platform.db.base import from_unix, utc_now
 from market.platform.db.bulk_insert import insert_together, violates
 from market.platform.db.session import UnitOfWork, enqueue_after_commit
@@ -114,9 +114,9 @@ def check_balance(signed: SignedTerms, services: Services) -> SignedTerms:
 
 
 def _parse(request: _Request, services: Services) -> tuple[_Request, Terms]:
-    """Return the request, completed by its base model, and its terms."""
-    settings = services.settings
-    request = with_base_settings(request, services.part(Storage), settings.max_base_parameters)
+    """Return the request, completed by its base model and its dataset, and its terms."""
+    settings, storage = services.settings, services.part(Storage)
+    request = with_rounds(with_base_settings(request, storage, settings.max_base_parameters), storage, MAX_UNITS)
     return request, parse_terms(request, services.network, utc_now(), settings.round_timeout_seconds)
 
 

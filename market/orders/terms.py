@@ -156,13 +156,7 @@ class _Canonical(NamedTuple):
 
 
 def _canonical(request: JobSpec) -> _Canonical:
-    sections = {
-        "model_config": request.model_settings,
-        "adapter_config": request.adapter_settings,
-        "data_config": request.data_settings,
-        "training_config": request.training_settings,
-    }
-    return _canonical_of(json.dumps(sections), request.nodes)
+    return _canonical_of(json.dumps(request.sections()), request.nodes)
 
 
 @lru_cache(256)  # many jobs share a specification; refusals are not cached

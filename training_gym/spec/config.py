@@ -23,7 +23,7 @@ MAX_PARAMETERS = 500_000_000
 MAX_BASE_PARAMETERS = 20_000_000_000
 MAX_TOKENS_PER_STEP = 1 << 20
 MAX_SEGMENTS = 64
-MAX_REPLICAS = 4096
+MAX_ROUNDS, MAX_REPLICAS = 10_000, 4096
 LARGE_MODEL = 100_000_000
 """Parameters from which defaults suit slow links (``settings_by_size``, decision 16)."""
 ADAMW_RATE, ADAMW_RATE_WIDTH = 32e-3, 32
@@ -73,7 +73,7 @@ class TrainingConfig:
 
     objective: str = choice_field("causal_lm", "causal_lm", "sft", "dpo")
     dpo_beta: float = number_field(0.1, 1e-3, 10.0)
-    rounds: int = number_field(8, 1, 10_000)
+    rounds: int = number_field(8, 1, MAX_ROUNDS)
     inner_steps: int = number_field(20, 1, 10_000)
     segment_steps: int = number_field(2, 1, 10_000)
     batch_size: int = number_field(16, 1, 4096)

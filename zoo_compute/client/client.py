@@ -135,7 +135,8 @@ class Client:
             ConfigError: there is no wallet.
         """
         request = self._request(spec)
-        return Job(self, self._submit(request, self._quote(request), approve))
+        quote = self._quote(request)  # first: the market explains what is wrong with the dataset or the epochs
+        return Job(self, self._submit(orders.with_rounds(request, self._manifest), quote, approve))
 
     def submit_proposed(self, job_id: str, what: str, changes: dict[str, Any], approve: Approve | None = None) -> str:
         """Sign and submit a proposed ``clone`` or ``extend`` of a job; return the new id.
@@ -315,6 +316,9 @@ class Client:
                 remedy = "Give a file in an existing directory with enough space."
                 raise ConfigError("file-unwritable", f"{path}: {error.strerror}", remedy=remedy) from error
 
+    def _manifest(self, cid: str) -> bytes:
+        return self.fetch(cid, max_bytes=MAX_MANIFEST_BYTES)
+
     def _quote(self, request: dict[str, Any]) -> Quote:
         return Quote.model_validate(self.connection.post("/v1/quotes", request, repeatable=True))
 
@@ -330,7 +334,7 @@ class Client:
             tier = self.network().tiers.get(spec.tier)
             max_price = tier.reserve_price_wei if tier else 1  # the market refuses an unknown tier
         return {
-            "model_config": orders.model_settings(model, lambda cid: self.fetch(cid, max_bytes=MAX_MANIFEST_BYTES)),
+            "model_config": orders.model_settings(model, self._manifest),
             **({} if spec.adapter is None else {"adapter_config": dict(spec.adapter)}),
             "data_config": {"dataset": dataset},
             "training_config": dict(spec.training),

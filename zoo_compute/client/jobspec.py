@@ -59,7 +59,7 @@ class JobSpec:
         model: ``hidden_size, num_hidden_layers, …``, or ``base``, the CID of a base model's manifest; the market fills
             in defaults, and sources without ``vocab_size`` set it.
         adapter: ``r, lora_alpha, …`` of an adapter on the frozen base; None trains all parameters.
-        training: ``rounds, inner_steps, batch_size, learning_rate, …``.
+        training: ``rounds`` or ``epochs``, and ``inner_steps, batch_size, learning_rate, …``.
         checkpoint: ``interval`` in rounds and ``redundancy`` in nodes.
         requirements: of each node: ``regions, excluded_regions, environment_classes, min_gpu_memory_gb,
             min_reliability_bps, attested_only``.

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
+from training_gym.data.dataset import DatasetManifest
+from training_gym.data.epochs import settings_with_rounds
 from training_gym.model.base import completed_settings
 from training_gym.model.folder import ModelManifest
 from training_gym.spec.config import TrainingSpec
@@ -36,22 +38,41 @@ def model_settings(given: Mapping[str, Any], fetch: Callable[[str], bytes]) -> d
         raise ConfigError("base-model-unusable", str(error), remedy=remedy) from error
 
 
+def with_rounds(request: dict[str, Any], fetch: Callable[[str], bytes]) -> dict[str, Any]:
+    """Return the body of a quote's request with ``rounds`` in place of ``epochs``.
+
+    The market resolves them in the same way.
+
+    Args:
+        fetch: returns a manifest's bytes, compared with their CID.
+
+    Raises:
+        Mismatch: the market quoted a job whose epochs this version refuses.
+    """
+    try:
+        settings = settings_with_rounds(
+            _sections(request), request["nodes"], lambda spec: DatasetManifest.from_bytes(fetch(spec.dataset))
+        )
+    except GymError as error:
+        raise _refused_here(error) from error
+    return {**request, "training_config": settings}
+
+
 def sign(request: dict[str, Any], quote: Quote, network: Network, wallet: Wallet) -> tuple[str, dict[str, Any]]:
     """Return the job's id and the body of ``POST /v1/jobs``.
 
     Only the nonce comes from the quote. The size of a unit is recomputed and compared.
 
     Args:
-        request: body of the quote's request.
+        request: body of the quote's request, with rounds.
 
     Raises:
         Mismatch: the quote differs from the request.
     """
-    keys = ("model_config", "adapter_config", "data_config", "training_config")
     try:
-        spec = TrainingSpec.from_dict({key: request[key] for key in keys if key in request}, request["nodes"])
+        spec = TrainingSpec.from_dict(_sections(request), request["nodes"])
     except GymError as error:
-        raise Mismatch("quote-mismatch", f"the market quoted a job that this version refuses: {error}") from error
+        raise _refused_here(error) from error
     tier = network.tiers[request["tier"]]
     order = JobOrder(
         payer=wallet.address,
@@ -81,3 +102,12 @@ def sign(request: dict[str, Any], quote: Quote, network: Network, wallet: Wallet
         "order_signature": wallet.sign_typed_data(messages.typed_data(Domain(network.chain_id, escrow), order)),
     }
     return messages.struct_hash(order), signed
+
+
+def _sections(request: Mapping[str, Any]) -> dict[str, Any]:
+    keys = ("model_config", "adapter_config", "data_config", "training_config")
+    return {key: request[key] for key in keys if key in request}
+
+
+def _refused_here(error: GymError) -> Mismatch:
+    return Mismatch("quote-mismatch", f"the market quoted a job that this version refuses: {error}")

@@ -19,6 +19,7 @@ def print_quote(found: Quote) -> None:
         {
             "set by the model's size": by_size or "nothing",
             "learning rates": found.rate_schedule or "unknown",
+            "rounds": _rounds(found),
             "work units": found.units,
             "training at reference speed": "unknown" if seconds is None else f"{timedelta(seconds=round(seconds))}",
             "over home links": _throughput(found.expected_throughput),
@@ -43,6 +44,7 @@ def approval(*, yes: bool) -> Approve:
         _print_advice(found)
         expected = found.cost_at_last_price_wei or found.cost_at_reserve_wei
         plan = {
+            "rounds": _rounds(found),
             "into escrow": f"{format_zen(budget_wei)} ZEN; what is not spent comes back",
             "balance": f"{format_zen(found.balance_wei)} ZEN",
             "deposited now": f"{format_zen(found.deposit_needed_wei)} ZEN",
@@ -52,6 +54,11 @@ def approval(*, yes: bool) -> Approve:
         confirm(plan, "Submit?", yes=False)
 
     return approve
+
+
+def _rounds(found: Quote) -> int:
+    rounds: int = found.spec["training_config"]["rounds"]  # a job file may have epochs
+    return rounds
 
 
 def _print_advice(found: Quote) -> None:

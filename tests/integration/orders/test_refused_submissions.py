@@ -20,7 +20,7 @@ from kit.jobs.jobs_fixtures import ZEN
 
 from market.platform.http.services import Services
 from market.platform.storage.client import Storage
-from training_gym.data.dataset import DatasetManifest, Shard
+from training_gym.data.dataset import DatasetManifest, Shard, describe_shard
 from training_gym.spec.config import MAX_SEGMENTS
 from zoo_protocol.content.unixfs import cid_of_file
 
@@ -47,6 +47,16 @@ def test_dataset_manifest_with_non_text_key_is_refused(services: Services, payer
     answer = payer.post("/v1/quotes", json=body | {"data_config": {"dataset": dataset}})
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid-dataset")
     assert "\\ud800" in answer.json()["detail"]
+
+
+def test_short_dataset_is_named_next_to_start_model(services: Services, payer: Caller, body: Body) -> None:
+    storage = services.part(Storage)
+    shard = (describe_shard(storage.put(b"short", max_bytes=1000).cid, b"short"),)
+    dataset, model = (
+        storage.put(content, max_bytes=1000).cid for content in (DatasetManifest(shard, shard).to_bytes(), b"model")
+    )
+    answer = payer.post("/v1/quotes", json=body | {"data_config": {"dataset": dataset, "start_model": model}})
+    assert (answer.json()["code"], answer.json()["field"]) == ("invalid-dataset", "data_config.dataset")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from eth_account import Account
 from kit.errors import raises_code
 from kit.nodes.lone_nodes import NETWORK as DEVNET
 
+from training_gym.data.dataset import DatasetManifest, Shard
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.costs import flops_per_unit
 from zoo_compute.audit.evidence import evidence_errors
@@ -115,6 +116,25 @@ def test_client_signs_requested_sampling_rate() -> None:
 def test_client_refuses_quote_for_other_job(changes: dict[str, Any]) -> None:
     with raises_code(Mismatch, "quote-mismatch"):
         orders.sign(REQUEST, quote(**changes), NETWORK, WALLET)
+
+
+@pytest.mark.parametrize(("samples", "rounds"), [(1280, 2), (1281, 3), (1920, 3), (1921, 4)])
+def test_client_signs_only_its_own_rounds_of_epochs(samples: int, rounds: int) -> None:
+    shard = (Shard(CID, samples * spec().model.sequence_length + 1, "0x" + "00" * 32),)
+    stored = {CID: DatasetManifest(shard, shard).to_bytes()}
+    request = orders.with_rounds(REQUEST | {"training_config": {"epochs": 1}}, stored.__getitem__)
+    assert request == REQUEST | {"training_config": {"rounds": rounds}}
+    if rounds == 3:
+        assert orders.sign(request, quote(), NETWORK, WALLET) == orders.sign(REQUEST, quote(), NETWORK, WALLET)
+        return
+    with raises_code(Mismatch, "quote-mismatch"):
+        orders.sign(request, quote(), NETWORK, WALLET)
+
+
+def test_client_refuses_epochs_of_malformed_manifest() -> None:
+    with raises_code(Mismatch, "quote-mismatch"):
+        orders.with_rounds(REQUEST | {"training_config": {"epochs": 1}}, lambda _: b"{}")
+    assert orders.with_rounds(REQUEST, lambda _: pytest.fail("reads a dataset")) == REQUEST
 
 
 def test_amounts_are_exact() -> None:
