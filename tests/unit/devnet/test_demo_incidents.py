@@ -75,8 +75,8 @@ def test_incidents_follow_job_events_in_order(play: Play, directory: StateDirect
     assert play.after(_step("0xother")) == (True, False, False)
     assert play.after(_step()) == (True, True, True)
     assert (play.incidents.delayed, play.incidents.left_after) == (1, 2)
-    assert play.after(_round(3), _step("0xother")) == (True, True, True)
-    assert play.after(_round(4)) == (True, True, False)
+    assert play.after(_step("0xother")) == (True, True, True)
+    assert play.after(_round(3)) == (True, True, False)
     with directory.log(LEAVER).open("a") as log:
         log.write(f"INFO {MODEL_MADE % (4, 2, 2, 66, 526)}\nINFO {MODEL_MADE % (5, 4, 1, 33, 526)}\n")
     assert play.incidents.catch_up_entries() == [

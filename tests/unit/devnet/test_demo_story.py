@@ -6,7 +6,7 @@ import pytest
 from kit.nodes.demo_training import TRAINING
 
 from zoo_compute.base.errors import Mismatch
-from zoo_compute.demo.run import check_story, topics_dataset
+from zoo_compute.demo.run import ROUNDS, check_story, topics_dataset
 
 
 def test_dataset_is_built_in_help_with_disjoint_splits(tmp_path: Path) -> None:
@@ -16,6 +16,7 @@ def test_dataset_is_built_in_help_with_disjoint_splits(tmp_path: Path) -> None:
     assert b'The "assert" statement' in train
 
 
+CHECKPOINTS = ROUNDS + 1
 CHEAT, HONEST = "0x" + "c0" * 20, "0x" + "a0" * 20
 SLASH = {"provider": CHEAT, "path": "dispute"}
 UNIT = {"provider": HONEST, "round": 0, "slot": 0, "paid_wei": "190"}
@@ -25,7 +26,7 @@ RECEIPT: dict[str, object] = {
     "slashes": [SLASH],
     "story": {"honest": {"slashed": []}},
     "training": TRAINING,
-    "checkpoints": [{"pins": ["a", "b", "c"]}] * 9,
+    "checkpoints": [{"pins": ["a", "b", "c"]}] * CHECKPOINTS,
     "initial_loss": 5.5,
     "final_loss": 2.5,
     "ledger_reconciled": True,
@@ -48,8 +49,8 @@ def test_valid_receipt_passes() -> None:
         ({"slashes": [SLASH | {"path": "operator"}]}, "a committee decided"),
         ({"story": {"honest": {"slashed": [HONEST]}}}, "no other node ever lost stake"),
         ({"units": [UNIT | {"provider": CHEAT}]}, "the dishonest provider is not paid"),
-        ({"checkpoints": [{"pins": ["a", "a", "b"]}] * 9}, "pinned on 3 nodes"),
-        ({"checkpoints": [{"pins": ["a", "b", "c"]}] * 8}, "every round"),
+        ({"checkpoints": [{"pins": ["a", "a", "b"]}] * CHECKPOINTS}, "pinned on 3 nodes"),
+        ({"checkpoints": [{"pins": ["a", "b", "c"]}] * (CHECKPOINTS - 1)}, "every round"),
         ({"final_loss": 5.4}, "the loss fell"),
         ({"ledger_reconciled": False}, "the ledger equals the chain"),
         ({"training": TRAINING | {"late": None}}, "came late"),
