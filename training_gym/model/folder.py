@@ -10,6 +10,7 @@ makes, before any value is read: the headers suffice. A manifest is the canonica
 
 import json
 import math
+import re
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -36,16 +37,17 @@ DEFAULT_LENGTH = 1024
 """Tokens of a training sequence if a job on a base model does not say."""
 _DTYPES = {"F32": 4, "BF16": 2, "F16": 2}
 _OTHER_FILES = (
-    *("tokenizer.json", "tokenizer_config.json", "generation_config.json", "special_tokens_map.json", "README.md"),
+    *("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "special_tokens_map.json", "added_tokens.json"),
     *(
         "chat_template.jinja",
-        "added_tokens.json",
-        "vocab.json",
-        "merges.txt",
-        "LICENSE",
+        "generation_config.json",
         "model.safetensors.index.json",
+        "vocab.json",
+        "LICENSE",
+        "NOTICE",
     ),
 )
+_TEXT_FILE = re.compile(r"\w[\w.-]*\.(md|txt)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,8 @@ class ModelManifest:
 
 def check_file_name(name: str) -> str:
     """Return the name of an allowed file. Raises ManifestError: pickle, code, or unknown."""
-    if name in _OTHER_FILES or (name.endswith(".safetensors") and name.replace("-", "").replace(".", "").isalnum()):
+    is_weights = name.endswith(".safetensors") and name.replace("-", "").replace(".", "").isalnum()
+    if is_weights or name in _OTHER_FILES or _TEXT_FILE.fullmatch(name):
         return name
     kinds = "safetensors weights, tokenizer and texts"
     raise ManifestError("unsupported_value", f"files.{name:.80}", f"is refused; a model has {kinds}, no pickle or code")

@@ -61,14 +61,14 @@ class CheckedFolder:
 def check_folder(folder: Path) -> CheckedFolder:
     """Return a folder that a job can start from.
 
-    Every tensor's name, shape and values are checked. Nothing in the folder is executed.
+    Every tensor's name, shape and values are checked. Nothing in the folder is executed. Folders in it are left out.
 
     Raises:
         ConfigError: a file, a setting or a tensor is refused; the text has the reason.
     """
     with input_errors():
         try:
-            paths = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+            paths = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
             config = read_json((folder / CONFIG_FILE).read_bytes(), CONFIG_FILE)
         except OSError as error:
             detail = f"{error.strerror}; a model is a folder with {CONFIG_FILE} and safetensors"

@@ -265,6 +265,11 @@ def test_model_survives_push_and_pull(client: Any, folder: Path, tmp_path: Path)
     assert models.check_folder(tmp_path / "pulled").model == models.check_folder(folder).model
 
 
+def test_folders_in_a_model_are_left_out(folder: Path) -> None:
+    (folder / "original").mkdir()
+    assert "original" not in models.check_folder(folder).files
+
+
 def test_hub_copy_takes_no_pickle_or_code(folder: Path, tmp_path: Path) -> None:
     for name in ("pytorch_model.bin", "modeling_evil.py", "consolidated.safetensors"):
         (folder / name).write_bytes(b"evil")

@@ -180,10 +180,29 @@ def test_weights_unlike_configuration_are_refused(change: Any, code: str, tmp_pa
         dict(load_files(model, {"model.safetensors": tmp_path / "model.safetensors"}))
 
 
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "modeling_evil.py", "../config.json", "a/b.safetensors", ""])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "pytorch_model.bin",
+            "modeling_evil.py",
+            "../config.json",
+            "a/b.safetensors",
+            "",
+            "../USE.md",
+            "LICENSE.txt\n",
+        ),
+        *(".md", "evil.md.py"),
+    ],
+)
 def test_model_file_of_other_kind_is_refused(name: str) -> None:
     with raises_code(ManifestError, "unsupported_value"):
         check_file_name(name)
+
+
+@pytest.mark.parametrize("name", ["LICENSE.txt", "USE_POLICY.md", "NOTICE", "tokenizer.model", "merges.txt"])
+def test_texts_next_to_a_model_are_accepted(name: str) -> None:
+    assert check_file_name(name) == name
 
 
 def test_manifest_round_trips_and_bounds_its_files() -> None:
