@@ -18,31 +18,22 @@ _FIXED: Mapping[str, Mapping[str, Any]] = {
     | {"reorder_and_upcast_attn": False, "add_cross_attention": False},
 }
 """Settings of a class that have one value here; another one is refused."""
+_FIXED_IN_ALL: Mapping[str, Any] = {"use_bidirectional_attention": False, "is_encoder_decoder": False}
+_LAYER_TYPES = {"gemma2": ("sliding_attention", "full_attention")}
+"""Kinds of attention by layer, in turns; in other classes all layers have one kind."""
 _DROPOUT = ("attention_dropout", "resid_pdrop", "embd_pdrop", "attn_pdrop")
 """Training without dropout is what the models' authors do; a replay needs no generator then."""
 _ATTENTION = (None, "eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention")
 """Backends of the library itself; another name is a repository whose code it would load."""
 _WITHOUT_EFFECT = (
-    *(
-        "_name_or_path",
-        "architectures",
-        "attn_implementation",
-        "bos_token_id",
-        "cache_implementation",
-        "chunk_size_lm_head",
-    ),
+    *("_name_or_path", "architectures", "attn_implementation", "bos_token_id", "cache_implementation"),
+    "chunk_size_lm_head",
     *("dtype", "eos_token_id", "hidden_act", "id2label", "initializer_range", "label2id", "model_type", "pad_token_id"),
-    *(
-        "pretraining_tp",
-        "task_specific_params",
-        "torch_dtype",
-        "transformers_version",
-        "use_cache",
-        "max_window_layers",
-    ),
+    *("pretraining_tp", "task_specific_params", "torch_dtype", "transformers_version", "use_cache"),
+    "max_window_layers",
     *("layer_types", "summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type"),
-    *("summary_use_proj", "n_ctx", "gradient_checkpointing", "is_encoder_decoder", "output_attentions", "return_dict"),
-    *("output_hidden_states", "use_bidirectional_attention", "problem_type", "unsloth_version", "_attn_implementation"),
+    *("summary_use_proj", "n_ctx", "gradient_checkpointing", "output_attentions", "return_dict"),
+    *("output_hidden_states", "problem_type", "unsloth_version", "_attn_implementation"),
 )
 """Keys that change neither shapes nor what a training step computes, beyond those above."""
 
@@ -82,7 +73,12 @@ def read_config_json(document: object, sequence_length: int, path: str = "config
         if document.get(key) not in _ATTENTION:
             detail = f"is {document[key]!r:.80}; remove it. Code from other repositories does not run"
             raise SpecError("unsupported_value", f"{path}.{key}", detail)
-    fixed = _FIXED[name]
+    kinds = _LAYER_TYPES.get(name, ("full_attention",))
+    layers = document.get("layer_types") or []
+    if not isinstance(layers, list) or layers != [kinds[place % len(kinds)] for place in range(len(layers))]:
+        detail = f"is {layers!r:.80}; {name} runs here with {' and '.join(kinds)} in turns"
+        raise SpecError("unsupported_value", f"{path}.layer_types", detail)
+    fixed = {**_FIXED[name], **_FIXED_IN_ALL}
     for key, value in fixed.items():
         if document.get(key, value) not in (value, None):
             raise SpecError("unsupported_value", f"{path}.{key}", f"is {document[key]!r:.80}; only {value!r} runs here")

@@ -103,6 +103,13 @@ def test_llama3_positions_are_the_library_ones(tmp_path: Path) -> None:
         ),
         ({"rope_theta": 1e4, "rope_parameters": [1]}, "wrong_type", "config.json.rope_parameters"),
         ({"hidden_act": "relu"}, "unsupported_value", "config.json.hidden_act"),
+        ({"use_bidirectional_attention": True}, "unsupported_value", "config.json.use_bidirectional_attention"),
+        ({"layer_types": ["full_attention", "sliding_attention"]}, "unsupported_value", "config.json.layer_types"),
+        (
+            {"model_type": "gemma2", "layer_types": ["full_attention"] * 2},
+            *("unsupported_value", "config.json.layer_types"),
+        ),
+        ({"layer_types": 3}, "unsupported_value", "config.json.layer_types"),
         ({"num_hidden_layers": 10**9}, "out_of_range", "config.json.num_hidden_layers"),
         ({"hidden_size": 10**400}, "out_of_range", "config.json.hidden_size"),
         ({"hidden_size": "64"}, "wrong_type", "config.json.hidden_size"),
