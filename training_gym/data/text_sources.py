@@ -150,7 +150,7 @@ def source_errors(name: str) -> Iterator[None]:
         raise
 
 
-_LIBRARIES = ("aiohttp", "botocore", "huggingface_hub", "httpx", "pyarrow", "zlib", "lzma")
+_LIBRARIES = ("aiohttp", "botocore", "huggingface_hub", "httpx", "httpx2", "pyarrow", "zlib", "lzma")
 
 
 def _chunks(file: BinaryIO, read: Read) -> Iterator[bytes]:
