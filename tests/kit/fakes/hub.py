@@ -1,4 +1,4 @@
-"""A hub of models and datasets on loopback, as far as ``huggingface_hub`` reads one; and files with ranges."""
+"""A hub of models and datasets on loopback, as ``huggingface_hub`` reads one; files with ranges."""
 
 import json
 from typing import ClassVar
