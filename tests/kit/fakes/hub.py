@@ -1,4 +1,4 @@
-"""A hub of models and datasets on loopback, as ``huggingface_hub`` reads one; files with ranges."""
+"""A hub of models and datasets on loopback, as its client reads it; files with ranges."""
 
 import json
 from typing import ClassVar
