@@ -31,7 +31,7 @@ TRAIN = """
 import json, sys, tempfile
 from pathlib import Path
 import httpx
-import numpy as np
+from training_gym.data.dataset import one_shard
 from training_gym.exchange.early_start import start_parameters
 from training_gym.aggregate.aggregation import aggregate
 from training_gym.units.checkpoint import *
@@ -54,7 +54,7 @@ spec = TrainingSpec.from_dict({
     "data_config": {"dataset": "b" * 59},
     "training_config": settings | short,
 })
-text = np.frombuffer(b"".join(b"the %d sheep of the zoo. " % (n % 10) for n in range(400)), np.uint8)
+text = one_shard(spec, b"".join(b"the %d sheep of the zoo. " % (n % 10) for n in range(400)))
 
 def put(data):
     query, files = {"cid-version": "1", "raw-leaves": "true"}, {"file": data}
