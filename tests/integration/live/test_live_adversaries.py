@@ -44,7 +44,7 @@ def be_asked(live: LiveWorld, cheat: Node, honest: Node, kind: str) -> None:
         live.pass_deadline(sample.id)
 
 
-# One kind is honest with whole models: `verification/test_adapter_units.py` has it.
+# One kind is honest with whole models: the demonstration of fine-tuning (`e2e/test_demo.py`) slashes it.
 @pytest.mark.parametrize("kind", sorted({*KINDS} - {FABRICATE_ADAPTERS}))
 def test_dishonest_provider_alone_loses_stake_and_pay(live: LiveWorld, tmp_path: Path, kind: str) -> None:
     with executors(tmp_path, executor_of(kind)) as (cheating,):
