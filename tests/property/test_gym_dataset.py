@@ -22,7 +22,7 @@ from training_gym.spec.architectures import read_model
 from training_gym.spec.config import TrainingSpec
 
 LENGTH, ROW_LENGTH = 8, 512
-# Marks of the tokenizer are no text: they become its special tokens, which decoding leaves out.
+# A mark of the tokenizer becomes its special token, which decoding leaves out.
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60).filter(
     lambda one: "<|" not in one
 )

@@ -1,8 +1,4 @@
-"""Files of shards: tokens of text, or rows with offsets and a mask of targets. No torch.
-
-A shard of rows has (rows + 1) little-endian uint32 offsets in tokens, then the tokens, then the mask. The mask has one
-bit a token, least significant first, which is 1 if the token is a target of the loss.
-"""
+"""Writing of shards in the format of :mod:`training_gym.data.shards`. No torch."""
 
 from collections.abc import Sequence
 from pathlib import Path
