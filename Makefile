@@ -71,7 +71,7 @@ test: setup ## what a change must pass: lint, types, layers, Solidity, Python (J
 
 test-long: setup compiled ## the rest: kills of whole stacks, demonstrations, benchmarks, mutants, many cases
 	FOUNDRY_PROFILE=long $(BIN)/python contracts/build.py --test
-	$(BIN)/python contracts/mutate.py --sample 20
+	$(BIN)/python contracts/mutate.py --sample 12
 	ZOO_TEST_PROFILE=long $(PYTEST) -m long
 
 PEERS := .peers

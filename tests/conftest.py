@@ -32,7 +32,12 @@ from market.wiring import connect_features
 
 DEVNETS = "tests/e2e/"
 LONG = (DEVNETS, "tests/benchmarks/", "tests/faults/", "tests/integration/live/")
-FIRST = (*LONG, "tests/integration/")
+SLOWEST = (
+    "tests/integration/platform/test_image.py",
+    "tests/unit/client/test_content_commands.py",
+    "tests/unit/benchmarks/test_models_benchmark.py",
+)
+FIRST = (DEVNETS, *SLOWEST, *LONG, "tests/integration/")
 
 EMPTY_DATABASE = ";".join(
     (
@@ -48,7 +53,7 @@ EMPTY_DATABASE = ";".join(
 def pytest_configure(config: pytest.Config) -> None:
     """Size property tests by ``ZOO_TEST_PROFILE``; other tests take it from ``examples``."""
     settings.register_profile("quick", max_examples=20, deadline=None)
-    settings.register_profile("long", max_examples=400, deadline=None)
+    settings.register_profile("long", max_examples=200, deadline=None)
     settings.load_profile(PROFILE)
 
 

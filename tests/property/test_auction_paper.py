@@ -86,7 +86,7 @@ def test_arrival_order_breaks_ties_as_in_paper() -> None:
 prices = st.lists(st.integers(0, 60), min_size=1, max_size=60)
 
 
-@settings(max_examples=examples(60, long=1000))
+@settings(max_examples=examples(60, long=500))
 @given(prices, prices, st.binary(min_size=32, max_size=32))
 def test_larger_markets_clear_as_in_paper(values: list[int], costs: list[int], seed: bytes) -> None:
     agree(values, costs, seed)

@@ -79,7 +79,7 @@ def check_epochs(spec: TrainingSpec, split: Split, stored: list[Sample]) -> None
     assert all(count <= once[key] for key, count in first.items())
 
 
-@settings(max_examples=examples(30, 400), deadline=None)
+@settings(max_examples=examples(30, 200), deadline=None)
 @given(texts=st.lists(ANY_TEXT, min_size=1, max_size=12), shard_tokens=st.integers(9, 80), slots=st.integers(1, 3))
 def test_texts_come_back_whole_with_borders(texts: list[str], shard_tokens: int, slots: int) -> None:
     encode, end = tokenizer().encode, tokenizer().separator
@@ -111,7 +111,7 @@ def answer_of(row: Any) -> str:
     return tokenizer().decode([int(target) for target in row.targets if target != IGNORED])
 
 
-@settings(max_examples=examples(25, 400), deadline=None)
+@settings(max_examples=examples(25, 200), deadline=None)
 @given(chats=st.lists(CONVERSATION, min_size=1, max_size=8), shard_tokens=st.integers(40, 400), slots=st.integers(1, 3))
 def test_conversations_come_back_with_weighted_answers_as_targets(
     chats: list[list[tuple[str, str, int]]], shard_tokens: int, slots: int
@@ -140,7 +140,7 @@ def test_conversations_come_back_with_weighted_answers_as_targets(
     check_epochs(spec, split, stored)
 
 
-@settings(max_examples=examples(20, 400), deadline=None)
+@settings(max_examples=examples(20, 200), deadline=None)
 @given(pairs=st.lists(PREFERENCE, min_size=1, max_size=8), shard_tokens=st.integers(40, 400), slots=st.integers(1, 3))
 def test_preferences_come_back_as_pairs(pairs: list[tuple[str, str, str]], shard_tokens: int, slots: int) -> None:
     records = [

@@ -95,7 +95,7 @@ def _describes(format_: Format, decoded: payload_format.Payload) -> None:
     assert len(decoded.indices) == len(decoded.values) == format_.entries
 
 
-@settings(max_examples=examples(40, long=600), deadline=None)
+@settings(max_examples=examples(40, long=300), deadline=None)
 @given(formats, vectors, st.data())
 def test_decoder_fails_only_with_typed_error(format_: Format, vector: np.ndarray, data: st.DataObject) -> None:
     payload = bytearray(encode_vector(format_, vector))
@@ -110,7 +110,7 @@ def test_decoder_fails_only_with_typed_error(format_: Format, vector: np.ndarray
     _describes(format_, decoded)
 
 
-@settings(max_examples=examples(40, long=600), deadline=None)
+@settings(max_examples=examples(40, long=300), deadline=None)
 @given(st.sampled_from([2, 4, 8]), st.integers(1, CHUNK), st.binary(max_size=600), st.binary(min_size=16, max_size=16))
 def test_random_bodies_behind_true_header_are_refused(bits: int, top_k: int, body: bytes, lengths: bytes) -> None:
     format_ = format_of(bits, top_k)

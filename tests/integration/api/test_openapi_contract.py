@@ -31,7 +31,7 @@ from market.platform.http.problem import MEDIA_TYPE
 from market.platform.http.services import Services
 
 CHECKS = [status_code_conformance, content_type_conformance, response_schema_conformance]
-EXAMPLES = examples(2, long=28)
+EXAMPLES = examples(2, long=14)
 DOWN = 503  # a documented answer, where the chain or storage is away
 
 

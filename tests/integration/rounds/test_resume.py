@@ -18,7 +18,7 @@ from training_gym.runtime.profile import CPU
 from zoo_compute.content.gateway import GatewayClient
 
 ROOT = Path(__file__).parents[3]
-ROUNDS = 4
+ROUNDS = 3
 SETTINGS: dict[str, dict[str, Any]] = {
     "default": {"method": "default"},
     "adamw_sparse_both_ways": {"method": "default", "optimizer": "adamw", "top_k": 300, "down_top_k": 200},

@@ -23,7 +23,7 @@ def test_quick_run_has_all_rows_with_possible_values() -> None:
     rows = {row.name: row for row in models.measure(quick=True)}
     assert set(rows) == {*ROWS, *([] if models.lacks() else WITH_TRL)}
     assert rows["replay_mismatches"].value == 0
-    assert rows["segments_replayed"].value == 12
+    assert rows["segments_replayed"].value == 6
     assert rows["logits_max_difference"].max == 0
     assert all(rows[name].value > 0 for name in rows if name.endswith(("_ratio", "_share")))
     assert all(rows[name].max < 1e-4 for name in rows if name.endswith("_loss_difference"))

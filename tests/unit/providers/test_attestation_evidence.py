@@ -107,7 +107,7 @@ def test_evidence_survives_its_bytes_in_one_form_only(evidence: Evidence) -> Non
             Evidence.from_bytes(wrong)
 
 
-@settings(max_examples=examples(40, long=600), deadline=None)
+@settings(max_examples=examples(40, long=300), deadline=None)
 @given(quote=st.binary(max_size=700), at=st.integers(0, 5000), byte=st.integers(0, 255))
 def test_malformed_evidence_is_refused_with_reason(quote: bytes, at: int, byte: int) -> None:
     known, collateral = real("tdx")

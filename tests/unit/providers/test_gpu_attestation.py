@@ -169,7 +169,7 @@ def test_foreign_signature_algorithm_is_refused(service: AttestationService) -> 
     assert "not allowed" in refused(replace(statement, overall=symmetric), service)
 
 
-@settings(max_examples=examples(40, long=600), deadline=None)
+@settings(max_examples=examples(40, long=300), deadline=None)
 @given(st.text(max_size=300), st.text(max_size=50), st.binary(max_size=60))
 def test_malformed_statement_is_refused_with_reason(token: str, name: str, certificate: bytes) -> None:
     known = real()
