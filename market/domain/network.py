@@ -245,6 +245,22 @@ MAINNET = NetworkParameters(
             400 * 10**12,
             Benchmark(8_192, 800, 8, 512, 20_000, 6, 160_000_000, 100_000, 2_000, 5_400, 300),
         ),
+        # One consumer GPU at home. Its price is Bronze's per reference FLOP (decision 27). The benchmark's answer
+        # proves the link, so no network is declared. Smaller matrices keep that answer short.
+        Tier(
+            4,
+            "iron",
+            "RTX 4080 16GB",
+            1,
+            16,
+            16,
+            0,
+            9_000,
+            78 * ZEN // 100,
+            1_000 * ZEN,
+            39 * 10**12,
+            Benchmark(4_096, 640, 1, 2_048, 80_000, 6, 4_000_000, 40_000, 10, 600, 300),
+        ),
     ),
     fee_bps=500,
     verifier_minimum_stake_wei=500 * ZEN,

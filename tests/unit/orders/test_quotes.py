@@ -48,7 +48,7 @@ def _request(tier: str, segments: int, max_price: int, inner_steps: int = 64, ro
         {
             "model_config": {
                 "hidden_size": 1_536,
-                "num_hidden_layers": 17,
+                "num_hidden_layers": 12 if tier == "iron" else 17,
                 "num_attention_heads": 12,
                 "sequence_length": 2_048,
             },
@@ -78,10 +78,11 @@ def _dearest(tier: str, segments: int, unit_wei: int) -> int:
         ("bronze", Fraction(500 * ZEN * 66 * 2, 100 * 98), "stake_below_gain"),
         ("silver", Fraction(10 * ZEN), "segment_above_referee_fee"),
         ("gold", Fraction(10 * ZEN), "segment_above_referee_fee"),
+        ("iron", Fraction(500 * ZEN * 66 * 2, 100 * 98), "stake_below_gain"),
     ],
 )
 def test_most_expensive_order_of_tier_is_limit(tier: str, segment_wei: Fraction, reason: str, segments: int) -> None:
-    """Bronze is bound by its stake, other tiers by the referees' fee for a replay."""
+    """Bronze and Iron are bound by their stake, other tiers by the referees' fee for a replay."""
     most = int(segments * segment_wei)
     price = _dearest(tier, segments, most)
     taken = parse_terms(_request(tier, segments, price), MAINNET, NOW)

@@ -23,6 +23,7 @@ def test_announced_trainings_have_published_cost(gpu_hours: int, cost: int, fee:
         ("bronze", 4, "A100 40GB", 256, 100, 9_500, 25 * ZEN // 10),
         ("silver", 8, "A100 80GB", 512, 200, 9_900, 4 * ZEN),
         ("gold", 8, "H100 80GB", 1_024, 400, 9_950, 8 * ZEN),
+        ("iron", 1, "RTX 4080 16GB", 16, 0, 9_000, 78 * ZEN // 100),
     ],
 )
 def test_tiers_match_table(
