@@ -163,7 +163,7 @@ def write(unit: UnitOfWork, signed: SignedTerms, principal: Principal) -> Job:
         sampling_bps=order.samplingBps,
         checkpoint_interval=request.checkpoint.interval,
         redundancy=request.checkpoint.redundancy,
-        requirements=request.requirements.model_dump(),
+        requirements=request.requirements.model_dump() | {"min_mflops": terms.min_mflops},
         units_ordered=order.units,
         unit_weight_us=order.unitWeight,
         budget_wei=order.budget,

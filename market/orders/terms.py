@@ -43,6 +43,7 @@ class Terms:
     budget_wei: int
     max_price_wei: int
     wait_until: datetime
+    min_mflops: int
 
     @property
     def unit_seconds(self) -> float:
@@ -113,7 +114,7 @@ def parse_terms(
     ):
         if not 0 < amount <= limit:
             raise InvalidOrder(f"{name} is {amount} wei.", field=name, remedy=f"Give an amount from 1 to {limit} wei.")
-    weight = -(-flops_per_unit(spec) * 10**6 // tier.reference_flops_per_gpu)
+    weight = -(-flops_per_unit(spec) * 10**6 // tier.reference_flops_per_gpu.of(spec.training.precision))
     sampling_bps = _min_sampling_bps(request, network)
     _require_end_before_refund(spec, weight / (tier.gpus * 10**6), network)
     _require_one_unit(request, tier, weight)
@@ -132,6 +133,7 @@ def parse_terms(
         budget_wei=request.budget_max,
         max_price_wei=request.max_price,
         wait_until=_wait_until(request.wait_until, now),
+        min_mflops=_min_mflops(tier, weight, longest_round_seconds),
     )
     _require_unit_in_time(terms, longest_round_seconds)
     return terms
@@ -234,6 +236,15 @@ def _wait_until(wanted: datetime, now: datetime) -> datetime:
             remedy="Give a future time with its time zone, such as an hour from now.",
         )
     return whole
+
+
+def _min_mflops(tier: Tier, weight: int, longest_round_seconds: float) -> int:
+    """Return the benchmark speed that a unit in time needs; 0: every node of the tier has it.
+
+    A node of the lowest benchmark speed counts as one of the reference speed, a faster one in proportion.
+    """
+    needed = weight / (tier.gpus * 10**6) / longest_round_seconds
+    return math.ceil(tier.benchmark.min_mflops * needed) if needed > 1 else 0
 
 
 def _require_unit_in_time(terms: Terms, longest_round_seconds: float) -> None:

@@ -36,6 +36,20 @@ def test_tiers_match_table(
     assert MAINNET.fee_bps == DEVNET.fee_bps == 500
 
 
+def test_iron_costs_as_bronze_per_operation() -> None:
+    iron, bronze = MAINNET.tier("iron"), MAINNET.tier("bronze")
+    share = iron.reference_flops_per_gpu.bfloat16 / bronze.reference_flops_per_gpu.bfloat16
+    assert round(PRICE / ZEN * share, 2) * 100 == iron.reserve_price_wei * 100 / ZEN == 78
+    assert iron.minimum_stake_wei == bronze.minimum_stake_wei
+
+
+@pytest.mark.parametrize("name", [tier.name for tier in MAINNET.tiers])
+def test_reference_speeds_are_stated_share_of_peak(name: str) -> None:
+    tier = MAINNET.tier(name)
+    peak, reference = tier.peak_flops_per_gpu, tier.reference_flops_per_gpu
+    assert reference.float32 / peak.float32 == reference.bfloat16 / peak.bfloat16 == tier.reference_share_bps / 10_000
+
+
 @pytest.mark.parametrize(("sampled", "percent"), [(1_000, 63.4), (5_000, 99.4)])
 def test_hundred_false_steps_are_found_as_announced(sampled: int, percent: float) -> None:
     """At 1 % and 5 % of many steps, sampled without replacement."""

@@ -260,7 +260,7 @@ def test_tier_requires_memory_speed_and_cheap_check(tier: Tier) -> None:
     assert work.flops / check_flops >= 10_000  # hashing takes most of a check: benchmarks.verification times it
     from_host = work.walk_bytes / BUS_BYTES_PER_SECOND[tier.name]
     assert from_host > seconds_of(terms), "a pool in the host's memory would be quick enough, were products free"
-    assert terms.min_mflops * 10**6 >= tier.gpus * tier.reference_flops_per_gpu // 20
+    assert terms.min_mflops * 10**6 >= tier.gpus * tier.reference_flops_per_gpu.bfloat16 // 20
 
 
 def test_devnet_requires_same_proof_in_small() -> None:
