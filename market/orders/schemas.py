@@ -11,7 +11,7 @@ from market.orders.quote_advice import Advice, ExpectedThroughput
 from market.platform.http.types import HashString, Instant, RequestModel, RowId, SignatureString, WeiOut, WeiString
 from market.training.leases.schemas import NodeReport
 
-MAX_NODES = 64
+MAX_NODES = 256
 
 
 class CheckpointOptions(RequestModel):

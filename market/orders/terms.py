@@ -15,7 +15,7 @@ from market.orders.quote_advice import max_inner_steps
 from market.orders.schemas import JobSpec, SubmitJob
 from market.orders.signatures import require_signature
 from market.platform.http.errors import UnknownTier
-from training_gym.spec.config import TrainingSpec
+from training_gym.spec.config import MAX_PARAMETERS, TrainingSpec
 from training_gym.spec.costs import flops_per_unit, unit_memory_bytes
 from training_gym.spec.errors import SpecError
 from zoo_protocol.content.unixfs import cid_of_file
@@ -88,18 +88,24 @@ class SignedTerms:
 
 
 def parse_terms(
-    request: JobSpec, network: NetworkParameters, now: datetime, longest_round_seconds: float = math.inf
+    request: JobSpec,
+    network: NetworkParameters,
+    now: datetime,
+    longest_round_seconds: float = math.inf,
+    max_parameters: int = MAX_PARAMETERS,
 ) -> Terms:
     """Check a request against all rules that need neither chain nor storage.
 
     Args:
         longest_round_seconds: a round that takes longer fails its job.
+        max_parameters: parameters that a job of this market may train.
 
     Raises:
         InvalidSpec, UnknownTier, InvalidOrder, BudgetBelowOneUnit: with the field and a remedy.
     """
     canonical = _canonical(request)
     spec, tier = canonical.spec, _tier(request.tier, network)
+    _require_size(spec, max_parameters)
     _require_memory(spec, tier, request.requirements.min_gpu_memory_gb)
     units = spec.training.rounds * request.nodes
     if units > MAX_UNITS:
@@ -210,6 +216,17 @@ def _min_sampling_bps(request: JobSpec, network: NetworkParameters) -> int:
             remedy=f"Give a rate from {lowest} to {highest} basis points, or omit it for {lowest}.",
         )
     return wanted
+
+
+def _require_size(spec: TrainingSpec, max_parameters: int) -> None:
+    trained = spec.num_parameters()
+    if trained > max_parameters:
+        raise InvalidSpec(
+            f"The job trains {trained} parameters; this market allows {max_parameters}.",
+            field="model_config.hidden_size",
+            remedy="Take a smaller model, or train an adapter on it.",
+            extra={"reason": "out_of_range"},
+        )
 
 
 def _require_memory(spec: TrainingSpec, tier: Tier, required_gb: float) -> None:
