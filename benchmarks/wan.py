@@ -27,8 +27,7 @@ Assumed, and not measured:
 - The operator has raised ``ZOO_ROUND_DEADLINE_SECONDS`` and ``ZOO_INCLUSION_DEADLINE_SECONDS`` to a day, and the
   largest upload to 64 MB.
 
-The product refuses these jobs today. ``TrainingSpec`` allows at most 500,000,000 parameters (these rows have
-1,007,765,504), and a job has at most 64 nodes; both are constants. The rows beyond these limits serve planning.
+A job has at most 256 nodes. The rows beyond that serve planning.
 """
 
 import statistics
@@ -90,7 +89,7 @@ class Plan:
     training: TrainingConfig = SLOW_LINKS
     model: ModelConfig = BILLION
     flops: float = H100_FP32
-    nodes: int = MAX_NODES
+    nodes: int = 64
     link: Link = field(default_factory=Link)
     churn: float = 0.1
     jitter: float = 0.01

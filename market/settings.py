@@ -72,6 +72,9 @@ class Settings(BaseSettings):
     max_blob_bytes: PositiveInt = 64 * 1024 * 1024
     blob_bytes_per_day: PositiveInt = Field(default=4 * 1024**3, description="storage quota of an account")
 
+    max_parameters: int = Field(
+        default=8_000_000_000, gt=0, le=1 << 33, description="that a job trains; the tier's memory also bounds them"
+    )
     max_base_parameters: PositiveInt = Field(
         default=20_000_000_000,
         description="of a base model; a worker needs four bytes of memory for each while it computes a loss",

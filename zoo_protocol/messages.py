@@ -68,8 +68,8 @@ class JobOrder:
     """Payer's signed order: ``budget`` for at most ``units`` units at up to ``maxPrice``.
 
     Units: ``unitWeight`` in reference GPU-microseconds, ``budget`` in wei of ZEN, ``maxPrice`` in wei of ZEN per
-    GPU-hour, ``waitUntil`` in Unix seconds. ``tier``: 1 Bronze, 2 Silver, 3 Gold. A unit's trace has ``segments``, of
-    which at least ``samplingBps`` are sampled for a replay on average. The struct hash is the job id.
+    GPU-hour, ``waitUntil`` in Unix seconds. ``tier``: 1 Bronze, 2 Silver, 3 Gold, 4 Iron. A unit's trace has
+    ``segments``, of which at least ``samplingBps`` are sampled for a replay on average. The struct hash is the job id.
     """
 
     TYPE: ClassVar = _members(

@@ -4,7 +4,7 @@ pragma solidity 0.8.37;
 /// @notice A payer's consent to escrow `budget` for at most `units` units. Its EIP-712 struct hash is the job id.
 /// @param payer Account that pays, signs and receives the refund.
 /// @param specHash Hash of the canonical job specification.
-/// @param tier 1 Bronze, 2 Silver, 3 Gold.
+/// @param tier 1 Bronze, 2 Silver, 3 Gold, 4 Iron.
 /// @param units Maximum number of units that can be paid.
 /// @param unitWeight Size of a unit in reference GPU-microseconds.
 /// @param segments Number of segments in a unit's trace that can be sampled.

@@ -36,13 +36,13 @@ contract ProviderStaking is IProviderStaking, ZenIntake {
     /// @inheritdoc IProviderStaking
     mapping(address provider => uint40) public committedUntil;
 
-    uint96[4] private _minimumStakes;
+    uint96[5] private _minimumStakes;
     Penalty[7] private _penalties; // index i: offence i + 1
     mapping(address provider => Account) private _accounts;
 
     /// @param zen The ZEN token.
     /// @param delay Seconds that unbonding takes, at most a year.
-    /// @param minimumStakes Minimum stake of each tier in wei of ZEN: verifier, Bronze, Silver, Gold.
+    /// @param minimumStakes Minimum stake of each tier in wei of ZEN: verifier, Bronze, Silver, Gold, Iron.
     /// @param adminDelay Seconds between proposing and accepting a new admin.
     /// @param admin First holder of DEFAULT_ADMIN_ROLE.
     /// @param pauser First holder of PAUSER_ROLE.
@@ -51,7 +51,7 @@ contract ProviderStaking is IProviderStaking, ZenIntake {
     constructor(
         IZenToken zen,
         uint40 delay,
-        uint96[4] memory minimumStakes,
+        uint96[5] memory minimumStakes,
         uint48 adminDelay,
         address admin,
         address pauser,

@@ -32,6 +32,13 @@ class BenchmarkView(BaseModel):
     answer_seconds: int
 
 
+class SpeedsView(BaseModel):
+    """FLOP/s of one GPU by the precision of a job's matrix products."""
+
+    float32: int
+    bfloat16: int
+
+
 class TierView(BaseModel):
     """Tier: memory in GB, network in Gbit/s, uptime in basis points, prices per GPU-hour."""
 
@@ -44,7 +51,9 @@ class TierView(BaseModel):
     uptime_sla_bps: int
     reserve_price_wei: WeiOut
     minimum_stake_wei: WeiOut
-    reference_flops_per_gpu: int
+    peak_flops_per_gpu: SpeedsView = Field(description="Published dense peak.")
+    reference_share_bps: int = Field(description="Share of the peak that weights and prices count on.")
+    reference_flops_per_gpu: SpeedsView = Field(description="That share in FLOP/s.")
     benchmark: BenchmarkView
 
 
@@ -103,4 +112,10 @@ def get_network(services: ServicesDep) -> NetworkView:
 
 
 def _tier_view(tier: Tier) -> TierView:
-    return from_row(TierView, tier, benchmark=BenchmarkView(**asdict(tier.benchmark)))
+    return from_row(
+        TierView,
+        tier,
+        peak_flops_per_gpu=SpeedsView(**asdict(tier.peak_flops_per_gpu)),
+        reference_flops_per_gpu=SpeedsView(**asdict(tier.reference_flops_per_gpu)),
+        benchmark=BenchmarkView(**asdict(tier.benchmark)),
+    )

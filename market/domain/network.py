@@ -17,7 +17,9 @@ false segment: a dishonest provider must not gain by either."""
 MIN_FRAUD_PENALTY_BPS = 5_000
 """Their lowest share of the slashable balance: a constant of the staking contract, which bounds orders."""
 MAX_SPEEDUP = 10
-"""Upper bound of a node's speed over its tier's reference, which is 40 % of the peak of the tier's devices."""
+"""Upper bound of a node's speed over its tier's reference."""
+REFERENCE_SHARE_BPS = 4_000
+"""Share of the dense peak that a tier's reference speed counts on, as tuned training reaches."""
 EPOCH_SECONDS = 86_400
 """Length of an epoch, the period of uptime and rewards; whole hours."""
 
@@ -50,8 +52,23 @@ class Benchmark:
 
 
 @dataclass(frozen=True, slots=True)
+class Speeds:
+    """Dense speed of one GPU in FLOP/s by the precision of a job's matrix products."""
+
+    float32: int
+    bfloat16: int
+
+    def of(self, precision: str) -> int:
+        """Return the speed in ``training_config.precision``."""
+        return {"float32": self.float32, "bfloat16": self.bfloat16}[precision]
+
+
+@dataclass(frozen=True, slots=True)
 class Tier:
-    """Tier; prices in wei per GPU-hour. ``needs_gpus``: only GPUs pass its benchmark."""
+    """Tier; prices in wei per GPU-hour. ``needs_gpus``: only GPUs pass its benchmark.
+
+    ``peak_flops_per_gpu`` is the published dense peak. float32 counts without TF32, which units do not use.
+    """
 
     id: int
     name: str
@@ -63,9 +80,16 @@ class Tier:
     uptime_sla_bps: int
     reserve_price_wei: int
     minimum_stake_wei: int
-    reference_flops_per_gpu: int
+    peak_flops_per_gpu: Speeds
     benchmark: Benchmark
     needs_gpus: bool = True
+    reference_share_bps: int = REFERENCE_SHARE_BPS
+
+    @property
+    def reference_flops_per_gpu(self) -> Speeds:
+        """Return the speeds that prices, weights and quotes count on."""
+        share, peak = self.reference_share_bps, self.peak_flops_per_gpu
+        return Speeds(peak.float32 * share // BPS, peak.bfloat16 * share // BPS)
 
     @property
     def min_fraud_penalty_wei(self) -> int:
@@ -202,7 +226,6 @@ MAINNET = NetworkParameters(
     tiers=(
         # Each lane's pool fills two thirds of a device's memory. The rates are a fraction of the published figures of
         # such devices, without a measurement (decision 14).
-        # Reference speeds: 40 % of the published dense bf16 peak (312 and 989 TFLOP/s), as tuned training reaches.
         Tier(
             1,
             "bronze",
@@ -214,7 +237,7 @@ MAINNET = NetworkParameters(
             9_500,
             5 * ZEN // 2,
             1_000 * ZEN,
-            125 * 10**12,
+            Speeds(19_500 * 10**9, 312 * 10**12),
             Benchmark(8_192, 400, 4, 512, 20_000, 6, 40_000_000, 56_000, 1_000, 1_800, 300),
         ),
         Tier(
@@ -228,7 +251,7 @@ MAINNET = NetworkParameters(
             9_900,
             4 * ZEN,
             5_000 * ZEN,
-            125 * 10**12,
+            Speeds(19_500 * 10**9, 312 * 10**12),
             Benchmark(8_192, 800, 8, 512, 20_000, 6, 80_000_000, 56_000, 1_000, 5_400, 300),
         ),
         Tier(
@@ -242,8 +265,24 @@ MAINNET = NetworkParameters(
             9_950,
             8 * ZEN,
             20_000 * ZEN,
-            400 * 10**12,
+            Speeds(67 * 10**12, 989 * 10**12),
             Benchmark(8_192, 800, 8, 512, 20_000, 6, 160_000_000, 100_000, 2_000, 5_400, 300),
+        ),
+        # One consumer GPU at home. Its price is Bronze's per reference FLOP (decision 27). The benchmark's answer
+        # proves the link, so no network is declared. Smaller matrices keep that answer short.
+        Tier(
+            4,
+            "iron",
+            "RTX 4080 16GB",
+            1,
+            16,
+            16,
+            0,
+            9_000,
+            78 * ZEN // 100,
+            1_000 * ZEN,
+            Speeds(48_700 * 10**9, 97_500 * 10**9),
+            Benchmark(4_096, 640, 1, 2_048, 80_000, 6, 4_000_000, 40_000, 10, 600, 300),
         ),
     ),
     fee_bps=500,
@@ -304,13 +343,18 @@ MAINNET = NetworkParameters(
 )
 
 
+def _laptop_speeds(peak: Speeds) -> Speeds:
+    """Return one speed for both precisions; 40 % of it are 10 GFLOP/s for Bronze."""
+    return Speeds(peak.bfloat16 // 12_480, peak.bfloat16 // 12_480)
+
+
 def _laptop(tier: Tier) -> Tier:
     return replace(
         tier,
         gpu_memory_gb=1,
         ram_gb=1,
         network_gbps=0,
-        reference_flops_per_gpu=tier.reference_flops_per_gpu // 12_500,  # 10 GFLOP/s for Bronze
+        peak_flops_per_gpu=_laptop_speeds(tier.peak_flops_per_gpu),
         benchmark=Benchmark(256, 16, 1, 32, 64, 8, 50, 1, 0, 60, 60),
         needs_gpus=False,
     )

@@ -67,6 +67,7 @@ def extend(
 def _request(network: NetworkParameters, job: Job, spec: Mapping[str, Any], changes: Mapping[str, object]) -> JobSpec:
     wait = max(job.wait_until - job.created_at, _MIN_WAIT)
     data = {name: value for name, value in spec["data_config"].items() if name != "replicas"}  # as many as nodes
+    requirements = {name: value for name, value in job.requirements.items() if name != "min_mflops"}  # of the units
     return JobSpec.model_validate(
         {
             **spec,
@@ -77,7 +78,7 @@ def _request(network: NetworkParameters, job: Job, spec: Mapping[str, Any], chan
             "budget_max": str(job.budget_wei),
             "max_price": str(job.max_price_wei),
             "wait_until": min(utc_now() + wait, LAST_INSTANT).replace(microsecond=0),
-            "requirements": job.requirements,
+            "requirements": requirements,
             "checkpoint": {"interval": job.checkpoint_interval, "redundancy": job.redundancy},
             "sampling_bps": job.sampling_bps,
             **{key: str(value) if key in ("budget_max", "max_price") else value for key, value in changes.items()},

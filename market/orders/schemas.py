@@ -11,7 +11,7 @@ from market.orders.quote_advice import Advice, ExpectedThroughput
 from market.platform.http.types import HashString, Instant, RequestModel, RowId, SignatureString, WeiOut, WeiString
 from market.training.leases.schemas import NodeReport
 
-MAX_NODES = 64
+MAX_NODES = 256
 
 
 class CheckpointOptions(RequestModel):
@@ -172,6 +172,11 @@ class Quote(BaseModel):
     units: int = Field(description="Rounds times nodes.")
     unit_weight_us: int = Field(description="Size of one unit in reference GPU-microseconds.")
     segments_per_unit: int
+    flops_per_gpu: int = Field(description="Speed of one GPU in the job's precision that weight and price count on.")
+    peak_share_bps: int = Field(description="Its share of the dense peak of the tier's GPU, in basis points.")
+    min_mflops: int = Field(
+        description="Lowest benchmark speed of a node that is offered the units, in 10^6 FLOP/s; 0: any of the tier."
+    )
     unit_price_at_reserve_wei: WeiOut
     unit_price_at_max_price_wei: WeiOut
     cost_at_reserve_wei: WeiOut

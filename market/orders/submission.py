@@ -117,7 +117,9 @@ def _parse(request: _Request, services: Services) -> tuple[_Request, Terms]:
     """Return the request, completed by its base model and its dataset, and its terms."""
     settings, storage = services.settings, services.part(Storage)
     request = with_rounds(with_base_settings(request, storage, settings.max_base_parameters), storage, MAX_UNITS)
-    return request, parse_terms(request, services.network, utc_now(), settings.round_timeout_seconds)
+    return request, parse_terms(
+        request, services.network, utc_now(), settings.round_timeout_seconds, settings.max_parameters
+    )
 
 
 def write_within_caps(session: Session, signed: SignedTerms, principal: Principal) -> Job:
@@ -163,7 +165,7 @@ def write(unit: UnitOfWork, signed: SignedTerms, principal: Principal) -> Job:
         sampling_bps=order.samplingBps,
         checkpoint_interval=request.checkpoint.interval,
         redundancy=request.checkpoint.redundancy,
-        requirements=request.requirements.model_dump(),
+        requirements=request.requirements.model_dump() | {"min_mflops": terms.min_mflops},
         units_ordered=order.units,
         unit_weight_us=order.unitWeight,
         budget_wei=order.budget,

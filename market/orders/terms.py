@@ -15,7 +15,7 @@ from market.orders.quote_advice import max_inner_steps
 from market.orders.schemas import JobSpec, SubmitJob
 from market.orders.signatures import require_signature
 from market.platform.http.errors import UnknownTier
-from training_gym.spec.config import TrainingSpec
+from training_gym.spec.config import MAX_PARAMETERS, TrainingSpec
 from training_gym.spec.costs import flops_per_unit, unit_memory_bytes
 from training_gym.spec.errors import SpecError
 from zoo_protocol.content.unixfs import cid_of_file
@@ -43,6 +43,7 @@ class Terms:
     budget_wei: int
     max_price_wei: int
     wait_until: datetime
+    min_mflops: int
 
     @property
     def unit_seconds(self) -> float:
@@ -87,18 +88,24 @@ class SignedTerms:
 
 
 def parse_terms(
-    request: JobSpec, network: NetworkParameters, now: datetime, longest_round_seconds: float = math.inf
+    request: JobSpec,
+    network: NetworkParameters,
+    now: datetime,
+    longest_round_seconds: float = math.inf,
+    max_parameters: int = MAX_PARAMETERS,
 ) -> Terms:
     """Check a request against all rules that need neither chain nor storage.
 
     Args:
         longest_round_seconds: a round that takes longer fails its job.
+        max_parameters: parameters that a job of this market may train.
 
     Raises:
         InvalidSpec, UnknownTier, InvalidOrder, BudgetBelowOneUnit: with the field and a remedy.
     """
     canonical = _canonical(request)
     spec, tier = canonical.spec, _tier(request.tier, network)
+    _require_size(spec, max_parameters)
     _require_memory(spec, tier, request.requirements.min_gpu_memory_gb)
     units = spec.training.rounds * request.nodes
     if units > MAX_UNITS:
@@ -113,7 +120,7 @@ def parse_terms(
     ):
         if not 0 < amount <= limit:
             raise InvalidOrder(f"{name} is {amount} wei.", field=name, remedy=f"Give an amount from 1 to {limit} wei.")
-    weight = -(-flops_per_unit(spec) * 10**6 // tier.reference_flops_per_gpu)
+    weight = -(-flops_per_unit(spec) * 10**6 // tier.reference_flops_per_gpu.of(spec.training.precision))
     sampling_bps = _min_sampling_bps(request, network)
     _require_end_before_refund(spec, weight / (tier.gpus * 10**6), network)
     _require_one_unit(request, tier, weight)
@@ -132,6 +139,7 @@ def parse_terms(
         budget_wei=request.budget_max,
         max_price_wei=request.max_price,
         wait_until=_wait_until(request.wait_until, now),
+        min_mflops=_min_mflops(tier, weight, longest_round_seconds),
     )
     _require_unit_in_time(terms, longest_round_seconds)
     return terms
@@ -210,6 +218,17 @@ def _min_sampling_bps(request: JobSpec, network: NetworkParameters) -> int:
     return wanted
 
 
+def _require_size(spec: TrainingSpec, max_parameters: int) -> None:
+    trained = spec.num_parameters()
+    if trained > max_parameters:
+        raise InvalidSpec(
+            f"The job trains {trained} parameters; this market allows {max_parameters}.",
+            field="model_config.hidden_size",
+            remedy="Take a smaller model, or train an adapter on it.",
+            extra={"reason": "out_of_range"},
+        )
+
+
 def _require_memory(spec: TrainingSpec, tier: Tier, required_gb: float) -> None:
     """Refuse units beyond the GPU memory that the tier and the requirements promise."""
     needed, promised_gb = unit_memory_bytes(spec), max(tier.gpu_memory_gb, required_gb)
@@ -234,6 +253,15 @@ def _wait_until(wanted: datetime, now: datetime) -> datetime:
             remedy="Give a future time with its time zone, such as an hour from now.",
         )
     return whole
+
+
+def _min_mflops(tier: Tier, weight: int, longest_round_seconds: float) -> int:
+    """Return the benchmark speed that a unit in time needs; 0: every node of the tier has it.
+
+    A node of the lowest benchmark speed counts as one of the reference speed, a faster one in proportion.
+    """
+    needed = weight / (tier.gpus * 10**6) / longest_round_seconds
+    return math.ceil(tier.benchmark.min_mflops * needed) if needed > 1 else 0
 
 
 def _require_unit_in_time(terms: Terms, longest_round_seconds: float) -> None:

@@ -24,6 +24,7 @@ class Provider(Base, CreatedAt):
     status: Mapped[str] = mapped_column(String(16), index=True)  # lifecycle.ProviderStatus
     reason: Mapped[str | None] = mapped_column(String(64))
     tier_id: Mapped[int | None] = mapped_column(Integer)  # earned by benchmark; verifiers have none
+    measured_mflops: Mapped[int | None] = mapped_column(BigInteger)  # in the last passed benchmark
     last_seen_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     # Declared by the node for the spread of gangs; the round trip is its own measurement.
     site: Mapped[str | None] = mapped_column(String(64))

@@ -61,6 +61,9 @@ class ProviderView(BaseModel):
     status: str
     reason: str | None
     tier: str | None
+    measured_mflops: int | None = Field(
+        description="Speed in its last passed hardware benchmark, in 10^6 FLOP/s. It decides which units it is offered."
+    )
     stake_wei: WeiOut
     reliability_bps: int = Field(
         description="Score from work, uptime and slashes; 10,000 is best, a newcomer has 8,000."

@@ -15,7 +15,7 @@ from market.domain.auctions.clearing import AskOrder
 from market.domain.lifecycle import ProviderEvent, ProviderStatus
 from market.domain.network import BPS, NETWORKS, NetworkParameters
 from market.domain.nodes import uptime
-from market.domain.nodes.placement import Node
+from market.domain.nodes.placement import Node, coarse_mflops
 from market.domain.nodes.uptime import epoch_of, minute_of
 from market.domain.rewards import Work
 from market.domain.verification.sampling import VerifierSanction, sanction_for
@@ -207,6 +207,7 @@ def _nodes(session: Session, settings: Settings, rows: Sequence[Provider], now: 
             row,
             provider=row.address,
             gpu_memory_gb=float(str(row.hardware.get("gpu_memory_gb", 0))),
+            measured_mflops=coarse_mflops(row.measured_mflops or 0),
             attested=row.address in attested,
         )
         for row in rows

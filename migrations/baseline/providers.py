@@ -59,6 +59,7 @@ table(
     sa.Column("status", sa.String(16), nullable=False, index=True),
     sa.Column("reason", sa.String(64)),
     sa.Column("tier_id", sa.Integer),
+    sa.Column("measured_mflops", sa.BigInteger),
     sa.Column("last_seen_at", TIME),
     created_at(),
     sa.Column("site", sa.String(64)),

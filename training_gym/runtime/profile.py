@@ -23,7 +23,7 @@ class ExecutionProfile:
     """Named settings of a training process.
 
     Attributes:
-        name: name that nodes and tasks use; part of the environment class.
+        name: name that nodes and tasks use, with the precision that suits the device; part of the environment class.
         device: ``"cpu"`` or ``"cuda"`` (the first visible device).
         variables: environment variables the process must start with.
     """
@@ -33,8 +33,8 @@ class ExecutionProfile:
     variables: dict[str, str] = field(default_factory=dict)
 
 
-CPU = ExecutionProfile("cpu-avx2-1", "cpu", _CPU_LIBRARIES)
-CUDA = ExecutionProfile("cuda-1", "cuda", _CPU_LIBRARIES | {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"})
+CPU = ExecutionProfile("cpu-fp32", "cpu", _CPU_LIBRARIES)
+CUDA = ExecutionProfile("cuda-bf16", "cuda", _CPU_LIBRARIES | {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"})
 PROFILES = {profile.name: profile for profile in (CPU, CUDA)}
 
 

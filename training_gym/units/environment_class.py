@@ -2,9 +2,11 @@
 
 import hashlib
 import platform
+import re
 import tempfile
-from importlib.metadata import version
+from importlib.metadata import distributions, version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,14 +21,16 @@ from training_gym.units.trace import Unit
 from training_gym.units.unit import run_unit
 from zoo_protocol.hashing import canonical_json, keccak, to_hex
 
-CPU_INFO = Path("/proc/cpuinfo")
+CPU_INFO, DRIVER = Path("/proc/cpuinfo"), Path("/proc/driver/nvidia/version")
+_DRIVER_VERSION = re.compile(r"Kernel Module\D*?(?:x86_64|aarch64)?\s+(\d+(?:\.\d+)+)")
 _NO_HASH = "0x" + "00" * 32
 
 
 def environment_class(profile: ExecutionProfile) -> str:
-    """Return the hash (0x hex) over profile, numeric builds, device model and probe.
+    """Return the hash (0x hex) over profile, numeric builds, device, kernel libraries and probe.
 
-    The probe covers what the others do not: microcode, or a library that ignores its variables.
+    The number of processes is not part of it: the sum of gradients has a fixed order. The probe covers
+    what the others do not: microcode, or a library that ignores its variables.
     """
     return to_hex(
         keccak(
@@ -38,7 +42,7 @@ def environment_class(profile: ExecutionProfile) -> str:
                     "torch_build": hashlib.sha256(torch.__config__.show().encode()).hexdigest(),
                     "numpy": np.__version__,
                     **{name: version(name) for name in ("transformers", "peft")},
-                    "device": _device_model(profile.device),
+                    **(_graphics(DRIVER) if profile.device == "cuda" else {"device": _processor()}),
                     "probe": to_hex(probe(profile)),
                 }
             )
@@ -64,11 +68,27 @@ def probe(profile: ExecutionProfile) -> bytes:
         return run_unit(unit, Path(directory)).trace_root
 
 
-def _device_model(device: str) -> str:
-    if device == "cpu":
-        return _processor()
+def _graphics(driver: Path) -> dict[str, object]:
+    """Return all of a GPU and its libraries that selects a kernel."""
     properties = torch.cuda.get_device_properties(0)
-    return f"{properties.name} {properties.major}.{properties.minor}"
+    backends: Any = torch.backends  # its functions have no types
+    loaded = driver.read_text() if driver.is_file() else ""  # a virtual machine may hide it
+    installed = {one.name.lower(): one.version for one in distributions() if one.name.lower().startswith("nvidia-")}
+    return {
+        "device": f"{properties.name} {properties.major}.{properties.minor}",
+        "multiprocessors": properties.multi_processor_count,  # fewer in a part of a GPU
+        "memory_mib": properties.total_memory >> 20,
+        "driver": _DRIVER_VERSION.findall(loaded)[:1],
+        "cuda": torch.version.cuda,
+        "cudnn": backends.cudnn.version(),
+        "libraries": installed,  # cuBLAS, cuDNN and NCCL among them
+        "attention": [
+            backends.cuda.flash_sdp_enabled(),
+            backends.cuda.mem_efficient_sdp_enabled(),
+            backends.cuda.cudnn_sdp_enabled(),
+            backends.cuda.math_sdp_enabled(),
+        ],
+    }
 
 
 def _processor() -> str:

@@ -21,13 +21,13 @@ class Answer(BaseModel):
 
 
 class Tier(Answer):
-    """Tier of the network; prices in wei per GPU-hour, speed in FLOP/s of one GPU."""
+    """Tier of the network; prices in wei per GPU-hour, speed in FLOP/s of one GPU by precision."""
 
     id: int
     gpus: int
     reserve_price_wei: Wei
     minimum_stake_wei: Wei
-    reference_flops_per_gpu: int
+    reference_flops_per_gpu: dict[str, int]
 
 
 class Network(Answer):
@@ -65,6 +65,9 @@ class Quote(Answer):
     units: int
     unit_weight_us: int
     segments_per_unit: int
+    flops_per_gpu: int | None = None  # in the job's precision, that weight and price count on
+    peak_share_bps: int | None = None  # its share of the dense peak
+    min_mflops: int = 0  # lowest benchmark speed of a node that is offered the units
     unit_price_at_reserve_wei: Wei
     unit_price_at_max_price_wei: Wei
     cost_at_reserve_wei: Wei

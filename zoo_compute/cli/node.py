@@ -35,7 +35,7 @@ _PROBE_BYTES = 8 << 30
 StateDir = Annotated[Path, typer.Option(help="Use this node's state directory.")]
 Recipient = Annotated[str | None, typer.Option(help="Pay to this address; default: your wallet.")]
 Profile = Annotated[
-    str | None, typer.Option(help="Set the execution profile: cpu-avx2-1 or cuda-1; default: by hardware.")
+    str | None, typer.Option(help="Set the execution profile: cpu-fp32 or cuda-bf16; default: by hardware.")
 ]
 
 

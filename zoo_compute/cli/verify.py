@@ -29,7 +29,7 @@ _NO_TRACE = (
 )
 Profile = Annotated[
     str | None,
-    typer.Option(help="Set the execution profile of the unit's node: cpu-avx2-1 or cuda-1; default: by hardware."),
+    typer.Option(help="Set the execution profile of the unit's node: cpu-fp32 or cuda-bf16; default: by hardware."),
 ]
 Unit = Annotated[str, typer.Argument(help="JOB:ROUND:SLOT, such as 0x12…:3:0.", metavar="ID")]
 

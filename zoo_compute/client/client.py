@@ -47,7 +47,7 @@ from zoo_protocol.content.cid import ContentError
 
 API_VARIABLE = "ZOO_API_URL"
 API_KEY_VARIABLE = "ZOO_API_KEY"
-MAX_DOWNLOAD_BYTES = 1 << 36
+MAX_DOWNLOAD_BYTES = 1 << 37
 _JOB_ID = re.compile("0x[0-9a-fA-F]{64}")
 
 

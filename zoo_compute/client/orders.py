@@ -79,7 +79,7 @@ def sign(request: dict[str, Any], quote: Quote, network: Network, wallet: Wallet
         specHash=spec.spec_hash(),
         tier=tier.id,
         units=spec.training.rounds * request["nodes"],
-        unitWeight=-(-flops_per_unit(spec) * 10**6 // tier.reference_flops_per_gpu),
+        unitWeight=-(-flops_per_unit(spec) * 10**6 // tier.reference_flops_per_gpu[spec.training.precision]),
         segments=spec.segments,
         samplingBps=request.get("sampling_bps", network.sampling_floor_bps),
         budget=int(request["budget_max"]),

@@ -167,7 +167,7 @@ def check_unit(
             "environment-mismatch",
             f"the unit is of environment class {record.environment_class}, this machine of {environment_class}",
             remedy="Use the torch build, profile and processor of its nodes. On a machine with a GPU, "
-            "--profile cpu-avx2-1 selects the class of its processor.",
+            "--profile cpu-fp32 selects the class of its processor.",
         )
     spec_bytes = gateway.fetch(record.spec_cid, max_bytes=_MAX_SPEC_BYTES)
     if to_hex(keccak(spec_bytes)) != chain.opened(place.job_id).spec_hash:

@@ -21,6 +21,7 @@ def print_quote(found: Quote) -> None:
             "learning rates": found.rate_schedule or "unknown",
             "rounds": _rounds(found),
             "work units": found.units,
+            "speed it counts on": _speed(found),
             "training at reference speed": "unknown" if seconds is None else f"{timedelta(seconds=round(seconds))}",
             "over home links": _throughput(found.expected_throughput),
             "cost at the reserve price": f"{short_zen(found.cost_at_reserve_wei)} ZEN",
@@ -59,6 +60,15 @@ def approval(*, yes: bool) -> Approve:
 def _rounds(found: Quote) -> int:
     rounds: int = found.spec["training_config"]["rounds"]  # a job file may have epochs
     return rounds
+
+
+def _speed(found: Quote) -> str:
+    if found.flops_per_gpu is None or found.peak_share_bps is None:
+        return "unknown"
+    precision, least = found.spec["training_config"]["precision"], found.min_mflops
+    needed = f"; nodes from {least:,} MFLOP/s in the benchmark" if least else ""
+    speed = f"{found.flops_per_gpu / 10**12:.4g} TFLOP/s per GPU in {precision}"
+    return f"{speed}, {found.peak_share_bps / 100:g} % of its peak{needed}"
 
 
 def _print_advice(found: Quote) -> None:

@@ -26,6 +26,7 @@ abstract contract JobIntake is IJobEscrow, ZenIntake, EIP712 {
     /// @dev Assumed share of wrong sampled segments that verification detects if a quarter of the verifiers' stake is
     /// dishonest.
     uint256 private constant DETECTED_BPS = 6_600;
+    uint8 private constant MAX_TIER = 4;
     uint256 private constant MICROSECONDS_PER_HOUR = 3_600_000_000;
 
     /// @notice Staking contract. It gives the lowest fraud penalty of each tier.
@@ -205,7 +206,7 @@ abstract contract JobIntake is IJobEscrow, ZenIntake, EIP712 {
 
     function _validateOrder(JobOrder calldata order) private view {
         require(block.timestamp <= order.waitUntil, OrderExpired(order.waitUntil));
-        require(order.tier >= 1 && order.tier <= 3, UnknownTier(order.tier));
+        require(order.tier >= 1 && order.tier <= MAX_TIER, UnknownTier(order.tier));
         require(order.units > 0, NoUnits());
         uint256 unit = _payableUnitPrice(order.maxPrice, order.unitWeight);
         require(order.budget >= unit, BudgetBelowOneUnit(order.budget, unit));

@@ -154,7 +154,7 @@ interface IJobEscrow {
     error JobExists(bytes32 jobId);
     /// @notice The order expired at `waitUntil`.
     error OrderExpired(uint256 waitUntil);
-    /// @notice `tier` is not 1, 2 or 3.
+    /// @notice `tier` is not 1, 2, 3 or 4.
     error UnknownTier(uint8 tier);
     /// @notice The order has zero units.
     error NoUnits();

@@ -2,8 +2,8 @@
 pragma solidity 0.8.37;
 
 /// @title Stakes of providers and verifiers
-/// @notice Amounts in wei of ZEN, times in Unix seconds. Tiers: 0 verifier, 1 Bronze, 2 Silver, 3 Gold. The slashable
-/// balance of an account is its stake plus its unbonding balance.
+/// @notice Amounts in wei of ZEN, times in Unix seconds. Tiers: 0 verifier, 1 Bronze, 2 Silver, 3 Gold, 4 Iron.
+/// The slashable balance of an account is its stake plus its unbonding balance.
 ///
 /// Offences, the rows of the penalty table:
 ///
@@ -76,7 +76,7 @@ interface IProviderStaking {
     error NothingToWithdraw();
     /// @notice The unbonding delay lasts until `releaseAt`.
     error StillUnbonding(uint256 releaseAt);
-    /// @notice `tier` is greater than 3.
+    /// @notice `tier` is greater than 4.
     error UnknownTier(uint8 tier);
     /// @notice `offence` is not a row of the penalty table.
     error UnknownOffence(uint8 offence);

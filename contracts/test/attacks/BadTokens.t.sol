@@ -83,7 +83,7 @@ contract BadTokensTest is DisputeFixture {
 
     function _deployOn(address bad) private {
         IZenToken zen = IZenToken(bad);
-        uint96[4] memory minima;
+        uint96[5] memory minima;
         stakes = new ProviderStaking(
             zen, 1 days, minima, 1 days, address(this), address(this), address(this), address(this)
         );

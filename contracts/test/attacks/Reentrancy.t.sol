@@ -50,7 +50,7 @@ contract ReentrancyTest is Settlements {
         super.setUp();
         hostile = new ReentrantToken();
         IZenToken zen = IZenToken(address(hostile));
-        uint96[4] memory minimumStakes;
+        uint96[5] memory minimumStakes;
         treasury = new Treasury(zen, [uint16(5_000), 3_000, 2_000], 1 days, admin, address(hostile));
         staking = new ProviderStaking(zen, 0, minimumStakes, 1 days, admin, admin, address(hostile), admin);
         escrow = new JobEscrow(

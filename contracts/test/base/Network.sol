@@ -46,7 +46,8 @@ abstract contract Network {
         token = new ZenToken(1_000_000_000 ether, 100_000_000 ether, address(this), 1 days, admin, address(0));
         IZenToken zen = IZenToken(address(token));
         treasury = new Treasury(zen, [uint16(5_000), 3_000, 2_000], 1 days, admin, treasurer);
-        uint96[4] memory minimumStakes = [uint96(1_000 ether), 10_000 ether, 20_000 ether, 40_000 ether];
+        uint96[5] memory minimumStakes =
+            [uint96(1_000 ether), 10_000 ether, 20_000 ether, 40_000 ether, 10_000 ether];
         staking = new ProviderStaking(zen, UNBONDING_DELAY, minimumStakes, 1 days, admin, guardian, operator, disputes);
         windows = new WorkWindows(SEED_DELAY, 1 days, admin, operator);
         escrow = _deployEscrow(zen, address(treasury), operator, disputes);

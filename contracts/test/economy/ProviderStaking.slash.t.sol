@@ -233,11 +233,11 @@ contract ProviderStakingSlashTest is StakeFixture {
             vm.prank(admin);
             staking.setPenalty(others[i], 0, 0);
         }
-        for (uint8 tier = 0; tier < 4; ++tier) {
+        for (uint8 tier = 0; tier < 5; ++tier) {
             vm.assertEq(staking.leastCheatPenalty(tier), staking.minimumStake(tier) / 2);
         }
-        vm.expectRevert(abi.encodeWithSelector(IProviderStaking.UnknownTier.selector, 4));
-        staking.leastCheatPenalty(4);
+        vm.expectRevert(abi.encodeWithSelector(IProviderStaking.UnknownTier.selector, 5));
+        staking.leastCheatPenalty(5);
     }
 
     /// Known defect of a similar network: a slash did not reach matured unbonding entries.

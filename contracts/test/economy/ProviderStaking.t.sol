@@ -158,24 +158,25 @@ contract ProviderStakingTest is StakeFixture {
         vm.assertEq(staking.minimumStake(0), 1_000 ether);
 
         vm.prank(admin);
-        vm.expectRevert(abi.encodeWithSelector(IProviderStaking.UnknownTier.selector, 4));
-        staking.setMinimumStake(4, 1);
+        vm.expectRevert(abi.encodeWithSelector(IProviderStaking.UnknownTier.selector, 5));
+        staking.setMinimumStake(5, 1);
     }
 
     function test_qualification_countsOnlyStakeNotUnbonding() public {
-        uint96[4] memory minimum = [uint96(1_000 ether), 10_000 ether, 20_000 ether, 40_000 ether];
+        uint96[5] memory minimum = [uint96(1_000 ether), 10_000 ether, 20_000 ether, 40_000 ether, 10_000 ether];
         _stake(provider, 40_000 ether);
-        for (uint8 below = 1; below <= 4; ++below) {
-            uint8 tier = 4 - below;
+        uint8[5] memory falling = [3, 2, 1, 4, 0];
+        for (uint256 i = 0; i < falling.length; ++i) {
+            uint8 tier = falling[i];
             vm.assertEq(staking.minimumStake(tier), minimum[tier]);
             _requestUnstake(uint96(staking.stakeOf(provider) - minimum[tier]) + 1);
             vm.assertFalse(staking.qualifies(provider, tier));
             _stake(provider, 1);
             vm.assertTrue(staking.qualifies(provider, tier));
         }
-        vm.assertEq(staking.atRisk(provider), 40_000 ether + 4);
-        vm.expectRevert(abi.encodeWithSelector(IProviderStaking.UnknownTier.selector, 4));
-        staking.qualifies(provider, 4);
+        vm.assertEq(staking.atRisk(provider), 40_000 ether + 5);
+        vm.expectRevert(abi.encodeWithSelector(IProviderStaking.UnknownTier.selector, 5));
+        staking.qualifies(provider, 5);
     }
 
     function test_pause_stopsOnlyIntake() public {
@@ -196,7 +197,7 @@ contract ProviderStakingTest is StakeFixture {
     }
 
     function test_constructor_revertsOnExcessiveDelay() public {
-        uint96[4] memory minimumStakes;
+        uint96[5] memory minimumStakes;
         vm.expectRevert(abi.encodeWithSelector(ZenIntake.InvalidParameter.selector, "delay"));
         new ProviderStaking(
             IZenToken(address(token)), 365 days + 1, minimumStakes, 1 days, admin, admin, operator, disputes

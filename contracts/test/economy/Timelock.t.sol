@@ -18,7 +18,7 @@ contract TimelockTest is Network {
         super.setUp();
         timelock = new Timelock(DELAY, _one(council), _one(address(0)));
         IZenToken zen = IZenToken(address(token));
-        uint96[4] memory minimumStakes;
+        uint96[5] memory minimumStakes;
         staking =
             new ProviderStaking(zen, 14 days, minimumStakes, 1 days, address(timelock), operator, operator, operator);
         uint16[3] memory shares = [uint16(5_000), 3_000, 2_000];

@@ -158,9 +158,9 @@ contract JobEscrowOpenTest is Settlements {
         JobOrder memory order = _order(1, 1 ether);
         order.tier = 0;
         _expectRefusal(order, abi.encodeWithSelector(IJobEscrow.UnknownTier.selector, 0));
+        order.tier = 5;
+        _expectRefusal(order, abi.encodeWithSelector(IJobEscrow.UnknownTier.selector, 5));
         order.tier = 4;
-        _expectRefusal(order, abi.encodeWithSelector(IJobEscrow.UnknownTier.selector, 4));
-        order.tier = 3;
         _open(order);
     }
 

@@ -50,6 +50,7 @@ class Constraint(StrEnum):
     REGION = "region"
     ENVIRONMENT_CLASS = "environment_class"
     GPU_MEMORY = "gpu_memory"
+    SPEED = "speed"
     RELIABILITY = "reliability"
     ATTESTATION = "attestation"
 
@@ -59,7 +60,7 @@ class Node:
     """Node for placement.
 
     GPU memory, region, site, ASN and owner are declared, not proven. The node measures ``round_trip_ms`` to the market,
-    through which all training traffic goes.
+    through which all training traffic goes. ``measured_mflops``: coarse speed in its last passed benchmark.
     """
 
     provider: str
@@ -67,6 +68,7 @@ class Node:
     environment_class: str
     _: KW_ONLY
     gpu_memory_gb: float = 0.0
+    measured_mflops: int = 0
     reliability_bps: int = 0
     attested: bool = False
     site: str | None = None
@@ -77,7 +79,7 @@ class Node:
     @property
     def make(self) -> Hashable:
         """Return all properties that requirements read, except reliability."""
-        return self.region, self.environment_class, self.gpu_memory_gb, self.attested
+        return self.region, self.environment_class, self.gpu_memory_gb, self.measured_mflops, self.attested
 
     @property
     def kind(self) -> Hashable:
@@ -88,6 +90,12 @@ class Node:
     def book(self) -> Hashable:
         """Return zone and environment class, which all nodes of a gang share."""
         return self.region, self.environment_class
+
+
+def coarse_mflops(measured: int) -> int:
+    """Return a speed rounded down to two digits: nodes of equal hardware are of one make."""
+    step: int = 10 ** max(0, len(str(measured)) - 2)
+    return measured // step * step
 
 
 def has_memory(declared_gb: float, published_gb: float) -> bool:
@@ -116,6 +124,7 @@ class Requirements:
     excluded_regions: frozenset[str] = frozenset()
     environment_classes: frozenset[str] = frozenset()
     min_gpu_memory_gb: float = 0.0
+    min_mflops: int = 0
     min_reliability_bps: int = 0
     attested_only: bool = False
 
@@ -126,6 +135,7 @@ class Requirements:
         return cls(
             **{name: frozenset(document.get(name, ())) for name in lists},
             min_gpu_memory_gb=document.get("min_gpu_memory_gb") or 0.0,
+            min_mflops=document.get("min_mflops") or 0,
             min_reliability_bps=document.get("min_reliability_bps") or 0,
             attested_only=bool(document.get("attested_only")),
         )
@@ -146,6 +156,8 @@ class Requirements:
             yield Constraint.ENVIRONMENT_CLASS
         if not has_memory(node.gpu_memory_gb, self.min_gpu_memory_gb):
             yield Constraint.GPU_MEMORY
+        if node.measured_mflops < self.min_mflops:
+            yield Constraint.SPEED
         if node.reliability_bps < self.min_reliability_bps:
             yield Constraint.RELIABILITY
         if self.attested_only and not node.attested:

@@ -28,6 +28,7 @@ _CONSTRAINTS = {
     "region": "{n} are in regions that the job does not accept.",
     "environment_class": "{n} are of an environment class that the job does not accept.",
     "gpu_memory": "{n} declare less GPU memory than the job requires.",
+    "speed": "{n} were slower in their hardware benchmark than the job's units require.",
     "reliability": "{n} are less reliable than the job requires.",
     "attestation": "{n} have no valid attestation.",
     "price": "{n} ask more than the job's limit.",
@@ -38,6 +39,7 @@ _FIELDS = {
     Constraint.REGION: "requirements.regions",
     Constraint.ENVIRONMENT_CLASS: "requirements.environment_classes",
     Constraint.GPU_MEMORY: "requirements.min_gpu_memory_gb",
+    Constraint.SPEED: "training_config.inner_steps",
     Constraint.RELIABILITY: "requirements.min_reliability_bps",
     Constraint.ATTESTATION: "requirements.attested_only",
 }
@@ -220,7 +222,8 @@ def _changes(job: Job, tier: Tier, seen: CapacityForecast, expected: datetime | 
         yield Change(field=field, sentence=f"Raise it to the reserve of {reserve} ZEN per GPU-hour.")
     for constraint, gained in seen.relief.items():
         if gained:
-            yield Change(field=_FIELDS[constraint], sentence=f"Without it {gained} more free nodes are suitable now.")
+            without = "With shorter units" if constraint == Constraint.SPEED else "Without it"
+            yield Change(field=_FIELDS[constraint], sentence=f"{without} {gained} more free nodes are suitable now.")
     largest = max((book.free for book in seen.books), default=0)
     if 0 < largest < job.nodes:
         yield Change(field="nodes", sentence=f"Take {largest} instead of {job.nodes} nodes to fit now.")

@@ -56,8 +56,8 @@ class Finding(BaseModel):
 
 class ConstraintView(BaseModel):
     code: str = Field(
-        description="not_active, silent, no_ask, region, environment_class, gpu_memory, reliability, attestation, "
-        "price, busy or reserved"
+        description="not_active, silent, no_ask, region, environment_class, gpu_memory, speed, reliability, "
+        "attestation, price, busy or reserved"
     )
     sentence: str
     removes: int = Field(description="Nodes that this constraint alone removes.")

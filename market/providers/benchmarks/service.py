@@ -219,7 +219,7 @@ def _finish(services: Services, address: str, run_id: str, cid: str) -> VerdictV
         run.passed = reason == "passed"
         run.reason = reason
         if run.passed:
-            _grant_tier(session, network, provider, tier)
+            _grant_tier(session, network, provider, tier, _mflops(run))
             quota.stop_charging(session, address, [cid])
     if run.passed:
         _unpin(storage, cid)
@@ -227,7 +227,11 @@ def _finish(services: Services, address: str, run_id: str, cid: str) -> VerdictV
 
 
 def _verdict(network: NetworkParameters, run: BenchmarkRun) -> VerdictView:
-    return from_row(VerdictView, run, tier=tier_of(network, run).name, mflops=(run.flops_per_second or 0) // 10**6)
+    return from_row(VerdictView, run, tier=tier_of(network, run).name, mflops=_mflops(run))
+
+
+def _mflops(run: BenchmarkRun) -> int:
+    return (run.flops_per_second or 0) // 10**6
 
 
 def _unpin(storage: Storage, cid: str) -> None:
@@ -310,12 +314,12 @@ def _open_run(session: Session, run_id: str, address: str) -> BenchmarkRun:
     return run
 
 
-def _grant_tier(session: Session, network: NetworkParameters, provider: Provider, tier: Tier) -> None:
+def _grant_tier(session: Session, network: NetworkParameters, provider: Provider, tier: Tier, mflops: int) -> None:
     if provider.status == ProviderStatus.JAILED:  # since the challenge was issued
         raise ProviderJailed(f"{provider.address} is jailed")
     if provider.tier_id != tier.id:
         providers_repository.close_open_ask(session, provider.address, "cancelled")  # it offered another tier
-    provider.tier_id = tier.id
+    provider.tier_id, provider.measured_mflops = tier.id, mflops
     # Exponential waiting times are memoryless: the last benchmark does not predict the next one.
     wait = secrets.SystemRandom().expovariate(1 / network.rebenchmark_mean_seconds)
     provider.rebenchmark_at, provider.rebenchmark_by = utc_now() + timedelta(seconds=wait), None

@@ -35,7 +35,7 @@ PIECE_PATH = "/v1/leases/[^/]+/files/[^/]+/pieces/[^/]+"
 """Matches the paths of pieces, whose bodies are too large for memory."""
 
 _IN_MEMORY = 1024 * 1024
-MAX_FILE_BYTES = 1 << 36
+MAX_FILE_BYTES = 1 << 37
 BINARY_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,

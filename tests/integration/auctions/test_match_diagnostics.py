@@ -43,6 +43,17 @@ def test_diagnostics_report_empty_market_or_no_suitable_node(world: World) -> No
     assert [change.field for change in found.changes] == ["requirements.attested_only"]
 
 
+def test_diagnostics_count_nodes_too_slow_for_units(world: World) -> None:
+    job_id = world.job(nodes=1, requirements={"min_mflops": 4_100})
+    for mflops in (None, 4_099, 4_100):
+        world.node(mflops=mflops)
+    found = explain(world, job_id)
+    assert steps(found)["speed"] == (2, 1)
+    assert [(change.field, change.sentence) for change in found.changes] == [
+        ("training_config.inner_steps", "With shorter units 2 more free nodes are suitable now.")
+    ]
+
+
 @pytest.mark.parametrize(
     ("job", "prices", "expected", "changed"),
     [

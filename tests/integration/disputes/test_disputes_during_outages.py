@@ -90,7 +90,7 @@ def running(live: DisputeWorld, node: Node, api_url: str, directory: Path | None
         environment_class=node.executor.environment_class, last_class="", start=lambda: None, close=lambda: None
     )
     directory = directory or live.directory / node.address
-    config = NodeConfig(api_url, "provider", directory, "node", profile="cpu-avx2-1")
+    config = NodeConfig(api_url, "provider", directory, "node", profile="cpu-fp32")
     agent = NodeAgent(config, node.worker.wallet, lambda *_: idle)  # type: ignore[arg-type,return-value]
     thread = threading.Thread(target=agent.run)
     thread.start()

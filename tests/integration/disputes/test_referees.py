@@ -288,7 +288,7 @@ def test_running_nodes_reveal_and_judge_automatically(live: RefereeWorld, honest
         close=lambda: None,
         run=live.executor.run,
     )
-    configs = [NodeConfig(live.api_url, "provider", live.directory / honest.address, "node", profile="cpu-avx2-1")]
+    configs = [NodeConfig(live.api_url, "provider", live.directory / honest.address, "node", profile="cpu-fp32")]
     configs += [
         NodeConfig(live.api_url, "verifier", live.directory / one.address, one.address[:8], gateways=(live.gateway,))
         for one in REFEREES

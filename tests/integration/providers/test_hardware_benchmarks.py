@@ -63,6 +63,8 @@ def test_proof_sized_answer_is_kept_until_checked(api: httpx.Client, services: S
     assert len(right) > 1_000_000
     answer = calls.answer_benchmark(node, run, right).json()
     assert answer["passed"]
+    measured = node.get(f"/v1/providers/{node.address}").json()["measured_mflops"]
+    assert measured == answer["mflops"] > 0
     assert not services.part(Storage).is_pinned(cid_of_file(right))
     again = {"cid": cid_of_file(right)}
     assert node.post(f"/v1/benchmarks/{run['id']}/answer", json=again).json() == answer

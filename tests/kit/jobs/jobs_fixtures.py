@@ -119,8 +119,17 @@ class World(Records):
         self.register(address, **terms)
         return address
 
-    def register(self, address: str, *, price: int = ZEN, environment: str = ENVIRONMENT, region: str = "eu") -> None:
-        node = records.provider(address, region=region, environment_class=environment, last_seen_at=utc_now())
+    def register(
+        self,
+        address: str,
+        *,
+        price: int = ZEN,
+        environment: str = ENVIRONMENT,
+        region: str = "eu",
+        mflops: int | None = None,
+    ) -> None:
+        terms = {"region": region, "environment_class": environment, "measured_mflops": mflops}
+        node = records.provider(address, last_seen_at=utc_now(), **terms)
         self.add(node, records.stake(address, 1000 * ZEN), records.ask(address, price))
 
     def job(

@@ -45,7 +45,7 @@ def poll_without_work(*_: object) -> tuple[dict[str, Any], None]:
 
 
 def config_of(directory: Path, url: str = "http://127.0.0.1:1") -> NodeConfig:
-    return NodeConfig(url, "provider", directory, "node", profile="cpu-avx2-1")
+    return NodeConfig(url, "provider", directory, "node", profile="cpu-fp32")
 
 
 def agent_of(directory: Path, url: str = "http://127.0.0.1:1") -> NodeAgent:

@@ -10,7 +10,16 @@ from kit.profile import examples
 
 from market.domain.auctions.books import StandingBid, partition_book
 from market.domain.nodes.assignment import assign_nodes
-from market.domain.nodes.placement import SLOW_MS, Candidate, Constraint, Node, Requirements, choose, gang_cost
+from market.domain.nodes.placement import (
+    SLOW_MS,
+    Candidate,
+    Constraint,
+    Node,
+    Requirements,
+    choose,
+    coarse_mflops,
+    gang_cost,
+)
 
 
 def node(name: str, **known: object) -> Node:
@@ -41,16 +50,28 @@ def crowd(random: Random, count: int) -> list[Candidate]:
         ({"excluded_regions": ["eu"]}, Constraint.REGION),
         ({"environment_classes": ["other"]}, Constraint.ENVIRONMENT_CLASS),
         ({"min_gpu_memory_gb": 41}, Constraint.GPU_MEMORY),
+        ({"min_mflops": 4_101}, Constraint.SPEED),
         ({"min_reliability_bps": 9_001}, Constraint.RELIABILITY),
         ({"attested_only": True}, Constraint.ATTESTATION),
     ],
 )
 def test_each_requirement_removes_only_violating_nodes(wanted: dict[str, object], broken: Constraint) -> None:
-    here = node("n", gpu_memory_gb=40, reliability_bps=9_000)
+    here = node("n", gpu_memory_gb=40, measured_mflops=4_100, reliability_bps=9_000)
     assert Requirements.of(wanted).broken_by(here) == [broken]
-    exact = {"regions": ["eu"], "environment_classes": ["class"], "min_gpu_memory_gb": 40, "min_reliability_bps": 9_000}
+    exact = {
+        "regions": ["eu"],
+        "environment_classes": ["class"],
+        "min_gpu_memory_gb": 40,
+        "min_mflops": 4_100,
+        "min_reliability_bps": 9_000,
+    }
     assert Requirements.of(exact).accepts(here)
     assert Requirements.of({}).accepts(here)
+
+
+@pytest.mark.parametrize(("measured", "coarse"), [(0, 0), (7, 7), (99, 99), (4_199, 4_100), (61_240_000, 61_000_000)])
+def test_speeds_of_equal_hardware_are_one_make(measured: int, coarse: int) -> None:
+    assert coarse_mflops(measured) == coarse
 
 
 def test_objective_has_four_terms_with_published_weights() -> None:

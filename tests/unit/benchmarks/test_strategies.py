@@ -139,10 +139,11 @@ def test_inactive_referees_lose_and_honest_ones_gain(prices: strategies.Prices) 
         assert outcome.low > 0, outcome.name
 
 
-def test_price_bound_is_stake_in_bronze_then_fee() -> None:
+def test_price_bound_is_lowest_stake_then_fee() -> None:
     by_tier = {prices.tier.name: prices.gross_wei for prices in HIGHEST_PRICES}
     fees = 4 * MAINNET.disputes.referee_fee_wei
-    assert by_tier == {"bronze": 500 * ZEN * 66 * 4 * 2 // 9_800, "silver": fees, "gold": fees}
+    stake = 500 * ZEN * 66 * 4 * 2 // 9_800
+    assert by_tier == {"bronze": stake, "silver": fees, "gold": fees, "iron": stake}
 
 
 def test_single_false_verifier_is_penalised_once_by_table() -> None:

@@ -42,18 +42,20 @@ def test_detection_probability_matches_sampling(segments: int, rate_bps: int) ->
     assert detection_at_rate(segments, 1, rate_bps) == pytest.approx(expected)
 
 
-def _request(tier: str, segments: int, max_price: int, inner_steps: int = 64, rounds: int = 1) -> JobSpec:
+def _request(
+    tier: str, segments: int, max_price: int, inner_steps: int = 64, rounds: int = 1, precision: str = "bfloat16"
+) -> JobSpec:
     steps = {"rounds": rounds, "inner_steps": inner_steps, "segment_steps": inner_steps // segments}
     return JobSpec.model_validate(
         {
             "model_config": {
                 "hidden_size": 1_536,
-                "num_hidden_layers": 17,
+                "num_hidden_layers": 12 if tier == "iron" else 17,
                 "num_attention_heads": 12,
                 "sequence_length": 2_048,
             },
             "data_config": {"dataset": "b" * 59},
-            "training_config": steps | {"batch_size": 512, "micro_batch_size": 1},
+            "training_config": steps | {"batch_size": 512, "micro_batch_size": 1, "precision": precision},
             "tier": tier,
             "nodes": 1,
             "budget_max": str(2**90),
@@ -78,10 +80,11 @@ def _dearest(tier: str, segments: int, unit_wei: int) -> int:
         ("bronze", Fraction(500 * ZEN * 66 * 2, 100 * 98), "stake_below_gain"),
         ("silver", Fraction(10 * ZEN), "segment_above_referee_fee"),
         ("gold", Fraction(10 * ZEN), "segment_above_referee_fee"),
+        ("iron", Fraction(500 * ZEN * 66 * 2, 100 * 98), "stake_below_gain"),
     ],
 )
 def test_most_expensive_order_of_tier_is_limit(tier: str, segment_wei: Fraction, reason: str, segments: int) -> None:
-    """Bronze is bound by its stake, other tiers by the referees' fee for a replay."""
+    """Bronze and Iron are bound by their stake, other tiers by the referees' fee for a replay."""
     most = int(segments * segment_wei)
     price = _dearest(tier, segments, most)
     taken = parse_terms(_request(tier, segments, price), MAINNET, NOW)
@@ -187,6 +190,24 @@ def test_impossible_unit_is_refused() -> None:
     assert refused.value.field == "training_config.inner_steps"
     assert refused.value.extra["reason"] == "unit_too_long"
     assert "with 6 a node of the reference speed is in time" in str(refused.value.remedy)
+
+
+@pytest.mark.parametrize("tier", [tier.name for tier in MAINNET.tiers])
+def test_weight_follows_precision_of_job(tier: str) -> None:
+    peak = MAINNET.tier(tier).peak_flops_per_gpu
+    half, full = (
+        parse_terms(_request(tier, 64, ZEN // 100, precision=name), MAINNET, NOW).unit_weight_us
+        for name in ("bfloat16", "float32")
+    )
+    assert full / half == pytest.approx(peak.bfloat16 / peak.float32, rel=1e-6)
+
+
+def test_long_unit_needs_faster_node_in_proportion() -> None:
+    request = _request("bronze", 64, ZEN)
+    seconds = parse_terms(request, MAINNET, NOW).unit_seconds
+    needed = [parse_terms(request, MAINNET, NOW, seconds / speedup).min_mflops for speedup in (0.5, 1, 1.5, 4)]
+    lowest = MAINNET.tier("bronze").benchmark.min_mflops
+    assert needed == [0, 0, pytest.approx(1.5 * lowest, abs=1), pytest.approx(4 * lowest, abs=1)]
 
 
 def test_job_outlasting_escrow_is_refused_with_max_rounds() -> None:

@@ -23,6 +23,7 @@ def test_announced_trainings_have_published_cost(gpu_hours: int, cost: int, fee:
         ("bronze", 4, "A100 40GB", 256, 100, 9_500, 25 * ZEN // 10),
         ("silver", 8, "A100 80GB", 512, 200, 9_900, 4 * ZEN),
         ("gold", 8, "H100 80GB", 1_024, 400, 9_950, 8 * ZEN),
+        ("iron", 1, "RTX 4080 16GB", 16, 0, 9_000, 78 * ZEN // 100),
     ],
 )
 def test_tiers_match_table(
@@ -33,6 +34,20 @@ def test_tiers_match_table(
     assert (tier.uptime_sla_bps, tier.reserve_price_wei) == (uptime_bps, price)
     assert DEVNET.tier(name).reserve_price_wei == price
     assert MAINNET.fee_bps == DEVNET.fee_bps == 500
+
+
+def test_iron_costs_as_bronze_per_operation() -> None:
+    iron, bronze = MAINNET.tier("iron"), MAINNET.tier("bronze")
+    share = iron.reference_flops_per_gpu.bfloat16 / bronze.reference_flops_per_gpu.bfloat16
+    assert round(PRICE / ZEN * share, 2) * 100 == iron.reserve_price_wei * 100 / ZEN == 78
+    assert iron.minimum_stake_wei == bronze.minimum_stake_wei
+
+
+@pytest.mark.parametrize("name", [tier.name for tier in MAINNET.tiers])
+def test_reference_speeds_are_stated_share_of_peak(name: str) -> None:
+    tier = MAINNET.tier(name)
+    peak, reference = tier.peak_flops_per_gpu, tier.reference_flops_per_gpu
+    assert reference.float32 / peak.float32 == reference.bfloat16 / peak.bfloat16 == tier.reference_share_bps / 10_000
 
 
 @pytest.mark.parametrize(("sampled", "percent"), [(1_000, 63.4), (5_000, 99.4)])

@@ -28,7 +28,7 @@ READINGS = {  # GB as sold: MiB of nvidia-smi, GiB of torch
     ("RTX 3090, driver 510", 24): (24_268, 23.68),
     ("RTX 5090", 32): (32_607, 31.36),
 }
-HOSTS_GIB = {256: 251.0, 512: 503.0, 1_024: 1_007.0}  # GB as sold: GiB of MemTotal in /proc/meminfo
+HOSTS_GIB = {16: 15.3, 32: 31.1, 256: 251.0, 512: 503.0, 1_024: 1_007.0}  # GB as sold: GiB of MemTotal in /proc/meminfo
 MACHINES = [
     ("bronze", "NVIDIA A100-SXM4-40GB", 4, "40960", 256),
     ("bronze", "NVIDIA A100-PCIE-40GB", 4, "40537", 256),
@@ -36,6 +36,8 @@ MACHINES = [
     ("silver", "NVIDIA A100-SXM4-80GB", 8, "81251", 512),
     ("gold", "NVIDIA H100 80GB HBM3", 8, "81559", 1_024),
     ("gold", "NVIDIA H200", 8, "143771", 1_024),
+    ("iron", "NVIDIA GeForce RTX 4080", 1, "16376", 16),
+    ("iron", "NVIDIA GeForce RTX 3090", 1, "24268", 32),
 ]
 
 
@@ -67,6 +69,8 @@ def test_machine_of_table_meets_its_tier(
         ("bronze", "NVIDIA GeForce RTX 4090", "24564", 251.0, 100, "gpu_memory_gb"),
         ("silver", "NVIDIA A100-SXM4-80GB", "81920", 251.0, 200, "ram_gb"),
         ("gold", "NVIDIA H100 80GB HBM3", "81559", 503.0, 400, "ram_gb"),
+        ("iron", "NVIDIA GeForce RTX 3080", "12288", 31.1, 1, "gpu_memory_gb"),
+        ("iron", "NVIDIA GeForce RTX 4090", "24564", 7.6, 1, "ram_gb"),
         ("gold", "NVIDIA H100 80GB HBM3", "81559", 1_007.0, 200, "network_gbps"),
     ],
 )

@@ -240,7 +240,7 @@ def test_unbounded_challenge_is_refused(wrong: tuple[int, ...]) -> None:
         ProofParameters(1 << 14, 1, 1, 1, 1, 4)
 
 
-BUS_BYTES_PER_SECOND = {"bronze": 25e9, "silver": 25e9, "gold": 63e9}
+BUS_BYTES_PER_SECOND = {"bronze": 25e9, "silver": 25e9, "gold": 63e9, "iron": 25e9}
 """What a device reads of its host's memory at best: PCIe 4.0 x16 as measured by its makers' tools, 5.0 by its rate."""
 SECONDS_OF_A_MATRIX = 0.33
 """To hash one of 8,192 rows: 204 MB/s of SHAKE256 on one core of the machine that this was written on."""
@@ -254,13 +254,13 @@ def test_tier_requires_memory_speed_and_cheap_check(tier: Tier) -> None:
     check_flops = work.opened * 2 * work.size**2 * columns
     assert work.lanes == tier.gpus
     assert 0.6 <= pool_bytes / (tier.gpu_memory_gb * 1e9) <= 0.75
-    assert work.lanes * pool_bytes > 1.3 * 80e9, "one device of today would hold the pools of all"
-    assert work.lanes * work.pool * SECONDS_OF_A_MATRIX < terms.ready_seconds / 2
+    assert work.lanes == 1 or work.lanes * pool_bytes > 1.3 * 80e9, "one device of today would hold the pools of all"
+    assert work.lanes * work.pool * SECONDS_OF_A_MATRIX * (work.size / 8_192) ** 2 < terms.ready_seconds / 2
     assert terms.ready_seconds < MAINNET.rebenchmark_within_seconds / 2
     assert work.flops / check_flops >= 10_000  # hashing takes most of a check: benchmarks.verification times it
     from_host = work.walk_bytes / BUS_BYTES_PER_SECOND[tier.name]
     assert from_host > seconds_of(terms), "a pool in the host's memory would be quick enough, were products free"
-    assert terms.min_mflops * 10**6 >= tier.gpus * 10**13
+    assert terms.min_mflops * 10**6 >= tier.gpus * tier.reference_flops_per_gpu.bfloat16 // 20
 
 
 def test_devnet_requires_same_proof_in_small() -> None:

@@ -260,7 +260,8 @@ def test_whole_numbers_are_accepted_for_real_settings() -> None:
     assert whole.spec_hash() == spec_of({"learning_rate": 1.0}).spec_hash()
 
 
-TOO_LARGE, LONG_WINDOWS = {"hidden_size": 2048, "num_hidden_layers": 48}, {"model_config": {"sequence_length": 2048}}
+TOO_LARGE = {"hidden_size": 8192, "num_hidden_layers": 48, "num_attention_heads": 64}
+LONG_WINDOWS = {"model_config": {"sequence_length": 2048}}
 
 
 @pytest.mark.parametrize(

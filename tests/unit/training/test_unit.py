@@ -1,6 +1,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from training_gym.data.samples import collate
 from training_gym.evaluate.loss import validation_loss
 from training_gym.model.layout import initial_parameters
 from training_gym.runtime.determinism import configure
-from training_gym.runtime.profile import CPU
+from training_gym.runtime.profile import CPU, CUDA
 from training_gym.spec.config import TrainingConfig
 from training_gym.spec.errors import (
     GymError,
@@ -243,3 +244,28 @@ def test_class_names_processor_unless_intel(monkeypatch: pytest.MonkeyPatch, tmp
     intel = class_of("GenuineIntel", 85)
     assert class_of("GenuineIntel", 106) == intel
     assert len({intel, class_of("AuthenticAMD", 1), class_of("AuthenticAMD", 17)}) == 3
+
+
+_NVRM = [
+    "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\nGCC version:  12.3.0",
+    "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.54.14  Release Build  (builder)  Thu Feb 22",
+]
+
+
+def test_class_names_gpu_and_its_libraries(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    driver, card = tmp_path / "version", {"name": "RTX 4080", "major": 8, "minor": 9}
+    monkeypatch.setattr(classes, "DRIVER", driver)
+    monkeypatch.setattr(classes, "probe", lambda _: bytes(32))
+
+    def class_of(nvrm: int = 0, blas: str = "12.8.4", cores: int = 76, mib: int = 16_000) -> str:
+        driver.write_text(_NVRM[nvrm])
+        properties = SimpleNamespace(**card, multi_processor_count=cores, total_memory=mib << 20)
+        monkeypatch.setattr("torch.cuda.get_device_properties", lambda _: properties)
+        installed = [SimpleNamespace(name=name, version=blas) for name in ("nvidia-cublas-cu12", "numpy")]
+        monkeypatch.setattr(classes, "distributions", lambda: installed)
+        assert classes._graphics(driver)["driver"] == [["535.104.05"], ["550.54.14"]][nvrm]
+        return classes.environment_class(CUDA)
+
+    other = [class_of(), class_of(nvrm=1), class_of(blas="12.8.5"), class_of(cores=38), class_of(mib=24_000)]
+    assert len(set(other)) == 5
+    assert class_of() == other[0]

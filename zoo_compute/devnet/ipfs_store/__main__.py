@@ -19,7 +19,7 @@ from zoo_compute.content.blockstore import BlockStore
 from zoo_compute.devnet.ipfs_store import gateway, rpc
 
 HOST = "127.0.0.1"
-DEFAULT_MAX_FILE_BYTES = 1 << 36  # only the market uses the RPC, with its own limits
+DEFAULT_MAX_FILE_BYTES = 1 << 37  # only the market uses the RPC, with its own limits
 
 
 class _Server(uvicorn.Server):

@@ -56,7 +56,7 @@ from zoo_compute.node.market.calls import Lease
 from zoo_protocol.content.cid import ContentError, parse
 from zoo_protocol.content.unixfs import cid_of_file
 
-MAX_INPUT_BYTES = 1 << 36
+MAX_INPUT_BYTES = 1 << 37
 
 MIN_FREE_BYTES = 32 << 20
 """Minimum free space to lease work. With less, tasks fail, which counts against the node."""
