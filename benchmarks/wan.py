@@ -47,7 +47,8 @@ from market.orders.schemas import MAX_NODES
 from training_gym.compress.link_adaptation import choose_top_k
 from training_gym.exchange.round_time import MBIT, Link, round_time
 from training_gym.spec.architectures import ModelConfig, read_model
-from training_gym.spec.config import METHODS, TrainingConfig, TrainingSpec, settings_by_size
+from training_gym.spec.config import TrainingConfig, TrainingSpec, settings_by_size
+from training_gym.spec.methods import METHODS
 
 BILLION = read_model({"hidden_size": 2048, "num_hidden_layers": 20, "num_attention_heads": 16, "sequence_length": 2048})
 """1,007,765,504 parameters."""

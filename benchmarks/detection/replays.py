@@ -32,8 +32,9 @@ from training_gym.spec.config import TrainingConfig, TrainingSpec
 from training_gym.spec.errors import ResultMismatch
 from training_gym.units.environment_class import environment_class
 from training_gym.units.replica_state import error_feedback_digest, fresh_slot_state, load_slot_state
+from training_gym.units.steps import OnStep, train_steps
 from training_gym.units.trace import Unit, check_result, inner_leaf, load_boundary_state, state_path
-from training_gym.units.unit import OnStep, replay_end_state, replay_segment, run_unit, segment_steps, train_steps
+from training_gym.units.unit import replay_end_state, replay_segment, run_unit, segment_steps
 from training_gym.verify.adversaries import Attack, dishonest_training, parameter_change
 from training_gym.verify.tolerance import claimed_end, difference
 from zoo_protocol.hashing import from_hex, to_hex

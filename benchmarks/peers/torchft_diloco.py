@@ -30,7 +30,7 @@ from training_gym.model.network import Network, rows_on
 from training_gym.model.tensors import save_arrays
 from training_gym.optimise.inner import BETA1, BETA2, EPSILON
 from training_gym.spec.config import TrainingSpec
-from training_gym.units.unit import rate_share
+from training_gym.units.steps import rate_share
 
 
 class Replica:

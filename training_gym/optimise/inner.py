@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from training_gym.model.layout import muon_trains
+from training_gym.optimise.processes import ONE_PROCESS, OneProcess
 from training_gym.spec.config import TrainingSpec
 
 BETA1 = 0.9
@@ -27,6 +28,7 @@ def optimizer_step(
     moments: Mapping[str, tuple[Tensor, ...]],
     step: int,
     rate_share: float,
+    processes: OneProcess = ONE_PROCESS,
 ) -> None:
     """Update ``parameters`` and ``moments`` in place from the parameters' gradients.
 
@@ -36,6 +38,7 @@ def optimizer_step(
         moments: by the same names, in the order of ``model.layout.moment_names``.
         step: number of earlier steps, which corrects the moments' start at zero.
         rate_share: share of the peak rates that this step uses.
+        processes: processes that may hold parts of all these tensors only.
     """
     training = spec.training
     for tensor in spec.trained_tensors():
@@ -45,7 +48,10 @@ def optimizer_step(
         if muon_trains(training, tensor):
             rate = training.muon_learning_rate * rate_share
             parameter.mul_(1 - rate * training.weight_decay)
-            _muon(parameter, gradient, moments[tensor.name][0], rate)
+            direction = _muon_direction(gradient, moments[tensor.name][0])
+            whole = orthogonalised(processes.whole(direction, tensor.shape))
+            scale = max(1.0, whole.shape[0] / whole.shape[1]) ** 0.5
+            parameter.sub_(processes.own(whole), alpha=rate * scale)
         else:
             rate = training.learning_rate * rate_share
             if parameter.ndim > 1:
@@ -62,12 +68,29 @@ def _adam(parameter: Tensor, gradient: Tensor, mean: Tensor, square: Tensor, ste
     parameter.addcdiv_(mean, (square / correction2).sqrt_().add_(EPSILON), value=-rate / correction1)
 
 
-def _muon(parameter: Tensor, gradient: Tensor, mean: Tensor, rate: float) -> None:
-    """Apply Muon (Jordan et al., 2024): Nesterov momentum with its singular values moved to one."""
+def _muon_direction(gradient: Tensor, mean: Tensor) -> Tensor:
+    """Update ``mean`` as Muon (Jordan et al., 2024) does; return its Nesterov momentum."""
     mean.lerp_(gradient, 1 - MUON_BETA)
-    direction = gradient.lerp(mean, MUON_BETA)
-    scale = max(1.0, direction.shape[0] / direction.shape[1]) ** 0.5
-    parameter.sub_(orthogonalised(direction), alpha=rate * scale)
+    return gradient.lerp(mean, MUON_BETA)
+
+
+@torch.no_grad()
+def clip_gradients(spec: TrainingSpec, parameters: Mapping[str, Tensor], processes: OneProcess = ONE_PROCESS) -> None:
+    """Scale the gradients so that the norm of all is at most ``gradient_clip``.
+
+    The norm is that of the norms of whole tensors in the order of ``parameters``, in any number of processes.
+    """
+    shapes, gradients = {one.name: one.shape for one in spec.trained_tensors()}, []
+    norms = []
+    for name, parameter in parameters.items():
+        gradient = parameter.grad
+        assert gradient is not None  # the loss depends on every parameter
+        gradients.append(gradient)
+        norms.append(torch.linalg.vector_norm(processes.whole(gradient, shapes[name])))
+    norm = torch.linalg.vector_norm(torch.stack(norms))
+    factor = (spec.training.gradient_clip / (norm + 1e-6)).clamp(max=1.0)
+    for gradient in gradients:
+        gradient.mul_(factor)
 
 
 def orthogonalised(matrix: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from training_gym.model.network import Network, Rows
+from training_gym.optimise.ordered_sum import tree_sum
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import SpecError
 
@@ -88,16 +89,6 @@ class _MeanOfShards(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *outer: Any) -> Any:
         return None, None, None, None, *(outer[0] * gradient for gradient in ctx.saved_tensors)
-
-
-def tree_sum(rows: Tensor) -> Tensor:
-    """Return the sum [n] of ``rows`` [k, n] along a binary tree. Raises ValueError: no rows."""
-    if not len(rows):
-        raise ValueError("rows is empty; expected at least one")
-    while len(rows) > 1:
-        pairs = len(rows) // 2
-        rows = torch.cat([rows[: 2 * pairs : 2] + rows[1 : 2 * pairs : 2], rows[2 * pairs :]])
-    return rows[0]
 
 
 def _loss_and_gradients(network: Network, rows: Rows, total: float) -> Tensor:

@@ -29,7 +29,8 @@ def configure(profile: ExecutionProfile) -> None:
     torch.backends.cuda.matmul.allow_tf32 = False
 
 
-def seed_step(seed: int, round_: int, slot: int, step: int) -> None:
-    """Seed torch's generators for one inner step, independent of earlier steps."""
-    digest = hashlib.sha256(b"zoo-rng-1" + struct.pack(">QQQQ", seed, round_, slot, step)).digest()
+def seed_step(seed: int, round_: int, slot: int, step: int, shard: int = 0) -> None:
+    """Seed torch's generators for a part of one inner step's batch, independent of earlier ones."""
+    part = struct.pack(">Q", shard) if shard else b""  # the first part's seed is that of a whole batch
+    digest = hashlib.sha256(b"zoo-rng-1" + struct.pack(">QQQQ", seed, round_, slot, step) + part).digest()
     torch.manual_seed(int.from_bytes(digest[:8], "big") >> 1)

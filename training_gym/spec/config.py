@@ -13,6 +13,7 @@ from typing import Any, Literal
 from training_gym.spec.adapters import AdapterConfig, adapter_tensors, read_adapter
 from training_gym.spec.architectures import ModelConfig, Tensor, read_model
 from training_gym.spec.errors import SpecError
+from training_gym.spec.methods import METHODS
 from training_gym.spec.setting_fields import choice_field, cid, number_field, read_settings, section
 from zoo_protocol.hashing import canonical_json, keccak, to_hex
 
@@ -48,7 +49,9 @@ class TrainingConfig:
         inner_steps: optimiser steps of one unit.
         segment_steps: steps between two committed states; divides ``inner_steps``. A verifier replays one segment.
         batch_size: sequences per inner step.
-        micro_batch_size: sequences in memory at once; 0 takes the whole batch.
+        gradient_shards: equal parts of a batch, whose gradients are added along one tree (``ordered_sum.py``). As many
+            processes can train a unit together.
+        micro_batch_size: sequences in memory at once; 0 takes a whole part of the batch.
         precision: type of matrix products; ``bfloat16`` is autocast. Parameters, states and payloads stay float32.
         activation_checkpointing: keep only each layer's input for the backward pass, which computes the rest again.
         optimizer: optimiser of the inner steps. ``muon`` trains hidden matrices with Muon and the rest with AdamW.
@@ -80,6 +83,7 @@ class TrainingConfig:
     inner_steps: int = number_field(20, 1, 10_000)
     segment_steps: int = number_field(2, 1, 10_000)
     batch_size: int = number_field(16, 1, 4096)
+    gradient_shards: int = choice_field(1, 1, 2, 4, 8)
     micro_batch_size: int = number_field(0, 0, 4096)
     precision: str = choice_field("float32", "float32", "bfloat16")
     activation_checkpointing: bool = choice_field(False, False, True)
@@ -103,48 +107,6 @@ class TrainingConfig:
     seed: int = number_field(0, 0, 2**53 - 1)
 
 
-METHODS: dict[str, dict[str, Any]] = {
-    "default": {},
-    "sparseloco": {
-        "optimizer": "adamw",
-        "inner_steps": 30,
-        "segment_steps": 6,
-        "top_k": 64,
-        "value_bits": 2,
-        "error_feedback_decay": 0.95,
-        "outer_learning_rate": 1.0,
-        "outer_momentum": 0.0,
-        "down_top_k": 0,
-    },
-    "diloco": {
-        "inner_steps": 500,
-        "segment_steps": 10,
-        "top_k": CHUNK,
-        "value_bits": 8,
-        "error_feedback_decay": 0.0,
-        "outer_learning_rate": 0.7,
-        "outer_momentum": 0.9,
-        "down_top_k": 0,
-    },
-    "slow_links": {
-        "inner_steps": 30,
-        "segment_steps": 6,
-        "top_k": 64,
-        "value_bits": 2,
-        "down_top_k": 64,
-        "down_value_bits": 2,
-        "round_delay": 1,
-    },
-    "ddp": {"averaging": "steps"},
-    "powersgd": {"averaging": "steps", "powersgd_rank": 4, "segment_steps": 20},
-}
-"""Settings that ``training_config.method`` stands for; explicit settings take precedence.
-
-A method changes only settings: trace, payload and checkpoint have one format. ``sparseloco`` (Sarfi et al., 2025) and
-``diloco`` (Douillard et al., 2023, with eight bits and 500 steps a round) are as published, but ``diloco`` leaves the
-inner optimiser open. ``slow_links`` suits large models between homes (``docs/planning.md``). Measurements chose the
-defaults (decision 16).
-"""
 Start = Literal["random", "base", "adapter"]
 """What a job trains: fresh parameters, those of a base model, or an adapter on it."""
 _STARTS: dict[Start, dict[str, Any]] = {
@@ -158,7 +120,7 @@ _OF_ROUNDS = ("inner_steps", "segment_steps")
 _OF_AGGREGATION = ("top_k", "value_bits", "down_top_k", "down_value_bits", "outer_learning_rate", "outer_momentum")
 _WITHOUT_EFFECT: tuple[tuple[str, Any, tuple[str, ...], str], ...] = (
     ("averaging", "rounds", ("powersgd_rank",), "averaging 'steps'"),
-    ("averaging", "steps", (*_OF_AGGREGATION, "round_delay"), "averaging 'rounds'"),
+    ("averaging", "steps", (*_OF_AGGREGATION, "round_delay", "gradient_shards"), "averaging 'rounds'"),
     ("optimizer", "adamw", ("muon_learning_rate",), "optimizer 'muon'"),
     ("down_top_k", 0, ("down_value_bits",), "a down_top_k above 0"),
     ("objective", "causal_lm", ("dpo_beta",), "objective 'dpo'"),
@@ -381,6 +343,16 @@ def _check_together(spec: TrainingSpec) -> None:
             spec.segments <= MAX_SEGMENTS,
             ("out_of_range", "training_config.segment_steps"),
             f"makes {spec.segments} segments per unit, beyond {MAX_SEGMENTS}; {divisor}",
+        ),
+        (
+            training.gradient_shards == 1 or training.averaging == "rounds",
+            ("unsupported_value", "training_config.gradient_shards"),
+            f"is {training.gradient_shards}; expected 1 for averaging 'steps', whose replicas are its parts",
+        ),
+        (
+            training.batch_size % training.gradient_shards == 0,
+            ("not_divisible", "training_config.gradient_shards"),
+            f"is {training.gradient_shards} and must divide batch_size, {training.batch_size}; change one of them",
         ),
         (
             training.warmup_steps <= steps,

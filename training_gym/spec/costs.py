@@ -72,7 +72,8 @@ def _state_bytes(spec: TrainingSpec) -> int:
     muon = spec.training.optimizer == "muon"
     moments = 2 * trained - sum(math.prod(one.shape) for one in spec.trained_tensors() if muon and one.role == "matrix")
     held = (2 * trained + moments) + (trained + moments)  # checkpoint and replica state; a boundary state
-    steps = 2 * trained + moments + _STEP_COPIES * max(math.prod(one.shape) for one in spec.trained_tensors())
+    sums = trained * (spec.training.gradient_shards.bit_length() - 1)  # one for each level of the tree
+    steps = 2 * trained + moments + sums + _STEP_COPIES * max(math.prod(one.shape) for one in spec.trained_tensors())
     casts = 2 * trained if spec.training.precision == "bfloat16" else 0
     return max(_FLOAT * (held + steps) + casts, _FLOAT * (held + _CODEC_COPIES * trained))
 
@@ -92,7 +93,8 @@ def _product_bytes(spec: TrainingSpec) -> int:
 def _activation_bytes(spec: TrainingSpec) -> int:
     """Return the bytes kept of one micro-batch for its backward pass, and the most in passing."""
     model, training = spec.model, spec.training
-    samples = min(training.micro_batch_size or training.batch_size, training.batch_size)
+    part = training.batch_size // training.gradient_shards
+    samples = min(training.micro_batch_size or part, part)
     tokens = samples * _rows(spec) * model.sequence_length
     layer, inputs = tokens * token_bytes(spec), tokens * model.hidden_size * _FLOAT
     passing = 3 * tokens * max(model.intermediate_size, model.hidden_size) * _FLOAT

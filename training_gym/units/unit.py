@@ -3,28 +3,20 @@
 Both use one code path: a boundary state is a value, and a segment is a function from one state to the next.
 """
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from training_gym.compress.payload_format import encode_step, uplink
-from training_gym.data.dataset import training_samples
-from training_gym.data.samples import Sample, collate, count_of
-from training_gym.model.layout import Arrays, moment_names
-from training_gym.model.network import Network, Rows, base_of, rows_on
+from training_gym.model.layout import Arrays
 from training_gym.model.tensors import Vector, flatten, tensor_digest, write_arrays
-from training_gym.optimise.inner import optimizer_step
-from training_gym.runtime.determinism import seed_step
-from training_gym.spec.config import TrainingConfig, TrainingSpec
+from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import PayloadError, SpecError, StartStateMismatch, TrainingDiverged
 from training_gym.units.checkpoint import CheckpointManifest, save_state, write_checkpoint
-from training_gym.units.replica_state import MAX_STEPS, ReplicaState, error_feedback_digest, save_slot_state
+from training_gym.units.replica_state import ReplicaState, error_feedback_digest, save_slot_state
+from training_gym.units.steps import Group, OnStep, Train, ignore_step, train_steps
 from training_gym.units.trace import (
     Unit,
     UnitResult,
@@ -41,32 +33,11 @@ from training_gym.units.trace import (
 )
 from zoo_protocol.content.unixfs import cid_of_file
 
-OnStep = Callable[[int, float], None]
-Train = Callable[[Unit, Arrays, range, OnStep], tuple[Arrays, float]]
-"""(unit, state, inner steps, observer) -> the state after them and their mean loss in nats."""
-
-
-def _ignore_step(step: int, loss: float) -> None:
-    """Do nothing: the default observer."""
-
-
-class Group(Protocol):
-    """Processes that train a unit together and average gradients at every step.
-
-    Attributes:
-        slots: replicas whose batches this process takes; equally many in every process.
-    """
-
-    slots: Sequence[int]
-
-    def attach(self, network: Network) -> Callable[[Rows, float], Tensor]:
-        """Return the network's loss; its backward pass leaves the group's mean gradients."""
-
 
 def run_unit(
     unit: Unit,
     workdir: Path,
-    on_step: OnStep = _ignore_step,
+    on_step: OnStep = ignore_step,
     group: Group | None = None,
     train: Train | None = None,
     parent: str | None = None,
@@ -80,7 +51,7 @@ def run_unit(
         workdir: existing directory for the states.
         on_step: observer of inner steps.
         group: processes that train it together; None trains it alone.
-        train: replacement of :func:`train_steps` for adversaries (``adversaries.py``).
+        train: replacement of :func:`train_steps`: by several processes, or by an adversary (``adversaries.py``).
         parent: CID of a group's start checkpoint manifest, for the manifest of its end.
 
     Raises:
@@ -120,14 +91,14 @@ def _keep_checkpoint(unit: Unit, state: Arrays, result: UnitResult, parent: str 
 
 
 def replay_segment(
-    unit: Unit, segment: int, start_leaf: bytes, state_file: bytes | None, on_step: OnStep = _ignore_step
+    unit: Unit, segment: int, start_leaf: bytes, state_file: bytes | None, on_step: OnStep = ignore_step
 ) -> bytes:
     """Return the leaf that :func:`replay` returns."""
     return replay(unit, segment, start_leaf, state_file, on_step)[0]
 
 
 def replay(
-    unit: Unit, segment: int, start_leaf: bytes, state_file: bytes | None, on_step: OnStep = _ignore_step
+    unit: Unit, segment: int, start_leaf: bytes, state_file: bytes | None, on_step: OnStep = ignore_step
 ) -> tuple[bytes, bytes | None]:
     """Return the correct leaf ``segment + 1``, from the state that ``start_leaf`` commits to.
 
@@ -153,7 +124,7 @@ def replay(
 
 
 def replay_end_state(
-    unit: Unit, segment: int, start_leaf: bytes, state_file: bytes | None, on_step: OnStep = _ignore_step
+    unit: Unit, segment: int, start_leaf: bytes, state_file: bytes | None, on_step: OnStep = ignore_step
 ) -> tuple[Arrays, float]:
     """Return the uncompressed end state of :func:`replay`, and its mean loss."""
     if segment == 0:
@@ -188,67 +159,6 @@ def unit_result(unit: Unit, digests: Sequence[bytes], state: Arrays, loss: float
         train_loss=loss,
         steps=unit.spec.training.inner_steps,
     )
-
-
-def train_steps(
-    unit: Unit, state: Arrays, steps: range, on_step: OnStep, group: Group | None = None
-) -> tuple[Arrays, float]:
-    """Return the state after the inner ``steps``, and mean loss. Raises TrainingDiverged."""
-    spec, training = unit.spec, unit.spec.training
-    network = network_of(unit, parameters_of(state))
-    parameters = network.trained()
-    kept = {tensor.name: moment_names(training, tensor) for tensor in spec.trained_tensors()}
-    moments = {
-        name: tuple(torch.tensor(state[f"{moment}.{name}"], device=unit.device) for moment in names)
-        for name, names in kept.items()
-    }
-    slots = [unit.slot] if group is None else group.slots
-    train = unit.train
-    assert train is not None
-    loss_of = network if group is None else group.attach(network)
-    losses = []
-    for step in steps:
-        seed_step(training.seed, unit.round, unit.slot, step)
-        batch = [one for slot in slots for one in training_samples(spec, train, unit.round, slot, step)]
-        network.zero_grad()
-        losses.append(_backward(loss_of, batch, training.micro_batch_size or len(batch), unit.device))
-        if not math.isfinite(losses[-1]):
-            raise TrainingDiverged("diverged", "training_config.learning_rate", f"loss is not finite at step {step}")
-        torch.nn.utils.clip_grad_norm_(parameters.values(), training.gradient_clip)
-        seen = min(unit.slot_state.steps + step, MAX_STEPS)
-        optimizer_step(spec, parameters, moments, seen, rate_share(training, unit.round, step, seen))
-        on_step(step, losses[-1])
-    after: Arrays = {}
-    for name, names in kept.items():
-        after[f"parameters.{name}"] = parameters[name].detach().cpu().numpy()
-        for moment, tensor in zip(names, moments[name], strict=True):
-            after[f"{moment}.{name}"] = tensor.cpu().numpy()
-    return after, sum(losses) / max(len(losses), 1)
-
-
-def network_of(unit: Unit, parameters: Arrays) -> Network:
-    """Return the unit's network with these parameters, on its device."""
-    base = None if unit.base is None else base_of(unit.spec.model, unit.base, unit.spec.training.precision)
-    return Network(unit.spec, parameters, unit.device, base)
-
-
-def _backward(
-    loss_of: Callable[[Rows, float], Tensor], batch: Sequence[Sample], micro_batch: int, device: str
-) -> float:
-    """Add the gradients of a batch's mean loss, one micro-batch in memory, and return the loss."""
-    total, count = 0.0, max(1, count_of(batch))
-    for start in range(0, len(batch), micro_batch):
-        loss = loss_of(rows_on(device, collate(batch[start : start + micro_batch])), count)
-        loss.backward()  # type: ignore[no-untyped-call]
-        total += loss.item()
-    return total
-
-
-def rate_share(training: TrainingConfig, round_: int, step: int, seen: int) -> float:
-    """Return the share of the peak rate: warm-up by steps ``seen``, then linear decay."""
-    warm = min(1.0, (seen + 1) / (training.warmup_steps + 1))
-    done = (round_ * training.inner_steps + step) / (training.rounds * training.inner_steps)
-    return warm * (1.0 - (1.0 - training.final_rate_share) * done)
 
 
 def _compress(unit: Unit, state: Arrays) -> tuple[bytes, Vector]:

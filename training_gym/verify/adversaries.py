@@ -15,8 +15,8 @@ from training_gym.data.dataset import unit_places
 from training_gym.model.layout import Arrays, parameter_shapes
 from training_gym.model.tensors import Vector, flatten, unflatten
 from training_gym.spec.config import TrainingSpec
+from training_gym.units.steps import OnStep, Train, train_steps
 from training_gym.units.trace import Unit
-from training_gym.units.unit import OnStep, Train, train_steps
 
 
 class Attack(StrEnum):

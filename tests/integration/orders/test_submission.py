@@ -29,7 +29,7 @@ from market.orders import submission
 from market.payments.payables.service import jobs_to_settle, start_settling
 from market.platform.http.services import Services
 from market.platform.storage.client import Storage
-from training_gym.spec.config import METHODS
+from training_gym.spec.methods import METHODS
 from zoo_protocol.messages import struct_hash
 
 

@@ -19,6 +19,7 @@ _PRELOADED = [
     "transformers.models.llama.modeling_llama",
     "training_gym.optimise.ordered_parallel",
     "training_gym.optimise.parallel_steps",
+    "training_gym.optimise.sharded_processes",
     "training_gym.units.unit",
 ]
 

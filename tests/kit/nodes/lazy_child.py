@@ -16,8 +16,9 @@ FALSE_SEGMENT = 2
 
 def _load(profile_name: str) -> "Trainer":
     from training_gym.runtime.profile import profile_named
+    from training_gym.units.steps import OnStep
     from training_gym.units.trace import Unit, UnitResult
-    from training_gym.units.unit import OnStep, run_unit
+    from training_gym.units.unit import run_unit
     from training_gym.verify.adversaries import Attack, dishonest_training
     from zoo_compute.node.execution.trainer import Trainer
 

@@ -9,7 +9,8 @@ from benchmarks.simulator.scenario import Market, Nodes, Scenario, Work
 from training_gym.compress.link_adaptation import top_k_levels
 from training_gym.exchange.round_time import CHECK, CLOSE, ENCODE, JOIN, MBIT, Link, round_time
 from training_gym.spec.architectures import read_model
-from training_gym.spec.config import METHODS, TrainingConfig, TrainingSpec
+from training_gym.spec.config import TrainingConfig, TrainingSpec
+from training_gym.spec.methods import METHODS
 
 MODEL = read_model({"hidden_size": 1024, "num_hidden_layers": 8, "num_attention_heads": 8})
 SIZE = MODEL.num_parameters()

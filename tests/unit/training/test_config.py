@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from training_gym.data.dataset import DatasetManifest
 from training_gym.spec import config
 from training_gym.spec.architectures import read_model
-from training_gym.spec.config import METHODS, TrainingConfig, TrainingSpec, settings_by_size
+from training_gym.spec.config import TrainingConfig, TrainingSpec, settings_by_size
 from training_gym.spec.errors import GymError, SpecError
+from training_gym.spec.methods import METHODS
 
 DATASET = "Qm" + "a" * 44
 

@@ -24,8 +24,8 @@ from training_gym.spec.adapters import read_adapter
 from training_gym.spec.architectures import ARCHITECTURES, read_model
 from training_gym.spec.config import TrainingConfig, TrainingSpec
 from training_gym.spec.costs import flops_per_unit, unit_memory_bytes
+from training_gym.units.steps import network_of, train_steps
 from training_gym.units.trace import Unit, start_state
-from training_gym.units.unit import network_of, train_steps
 
 MEMORY_FACTOR = 1.3
 """The estimate is at most so many times the measured peak, and never less."""

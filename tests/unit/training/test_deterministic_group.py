@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import torch.distributed as dist
 from kit.engines.processes import ANSWERS, in_processes
 
 from training_gym.data.dataset import one_shard
 from training_gym.model.layout import initial_parameters
-from training_gym.optimise.ordered_parallel import DeterministicGroup, tree_sum
+from training_gym.optimise.ordered_parallel import DeterministicGroup
 from training_gym.optimise.parallel_steps import ProcessGroup
 from training_gym.runtime.determinism import configure
 from training_gym.runtime.profile import CPU
@@ -80,21 +79,6 @@ def test_unordered_all_reduce_changes_bits(tmp_path: Path) -> None:
     specs = [spec_of("adamw", 3)]
     roots = {run(ProcessGroup, specs, tmp_path, processes)[0][0][0] for processes in (1, 2, 4)}
     assert len(roots) > 1
-
-
-@pytest.mark.parametrize("count", [1, 2, 3, 5, 8, 13])
-def test_rows_are_added_along_one_tree(count: int) -> None:
-    rows = torch.randn(count, 7, generator=torch.Generator().manual_seed(count))
-    level = list(rows)
-    while len(level) > 1:
-        odd = level[-1:] if len(level) % 2 else []
-        level = [level[i] + level[i + 1] for i in range(0, len(level) - 1, 2)] + odd
-    assert torch.equal(tree_sum(rows), level[0])
-
-
-def test_empty_tree_sum_is_refused() -> None:
-    with pytest.raises(ValueError, match="rows is empty"):
-        tree_sum(torch.empty(0, 3))
 
 
 def test_inexact_group_is_refused(tmp_path: Path) -> None:

@@ -15,8 +15,9 @@ from training_gym.compress.link_adaptation import DIVISORS, choose_top_k, decode
 from training_gym.compress.payload_format import encode, payload_size, top_k_of
 from training_gym.model.layout import initial_parameters
 from training_gym.spec.architectures import ModelConfig, read_model
-from training_gym.spec.config import CHUNK, METHODS
+from training_gym.spec.config import CHUNK
 from training_gym.spec.errors import PayloadError
+from training_gym.spec.methods import METHODS
 
 SPEC = spec_of(top_k=512)
 VECTOR = np.random.default_rng(5).normal(0, 1e-3, SPEC.num_parameters()).astype(np.float32)

@@ -15,8 +15,9 @@ from training_gym.data.dataset import one_shard
 from training_gym.model.layout import initial_parameters
 from training_gym.optimise.parallel_steps import ProcessGroup
 from training_gym.spec.architectures import read_model
-from training_gym.spec.config import METHODS, TrainingConfig, TrainingSpec
+from training_gym.spec.config import TrainingConfig, TrainingSpec
 from training_gym.spec.errors import SpecError
+from training_gym.spec.methods import METHODS
 from training_gym.units.checkpoint import CheckpointManifest, load_state, save_state
 from training_gym.units.replica_state import fresh_slot_state, load_slot_state
 from training_gym.units.trace import Unit, check_result, load_boundary_state, parameters_of, state_path

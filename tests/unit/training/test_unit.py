@@ -27,6 +27,7 @@ from training_gym.spec.errors import (
 )
 from training_gym.units import environment_class as classes
 from training_gym.units.replica_state import ReplicaState, error_feedback_digest, fresh_slot_state, load_slot_state
+from training_gym.units.steps import rate_share
 from training_gym.units.trace import (
     Unit,
     UnitResult,
@@ -36,7 +37,7 @@ from training_gym.units.trace import (
     start_state,
     state_path,
 )
-from training_gym.units.unit import rate_share, replay_segment, run_unit
+from training_gym.units.unit import replay_segment, run_unit
 from zoo_compute.devnet.adversaries.fabrication import fabricate_unit
 
 SPEC = spec_of(SMALL, rounds=2, inner_steps=12, segment_steps=4, batch_size=4, learning_rate=1e-2, seed=3)

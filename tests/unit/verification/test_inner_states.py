@@ -15,8 +15,9 @@ from market.verification.samples.models import Replay
 from training_gym.model.tensors import tensor_digest
 from training_gym.spec.errors import StartStateMismatch
 from training_gym.units.replica_state import error_feedback_digest
+from training_gym.units.steps import train_steps
 from training_gym.units.trace import inner_leaf, start_state
-from training_gym.units.unit import replay, train_steps
+from training_gym.units.unit import replay
 from zoo_compute.node.execution.tasks import TaskError
 from zoo_compute.node.execution.trainer import InnerStateRequest, replay_with_inner_digest
 from zoo_protocol.hashing import sha256, to_hex

@@ -21,8 +21,9 @@ def _load(profile_name: str) -> "Trainer":
     from training_gym.model.layout import Arrays
     from training_gym.model.tensors import Vector
     from training_gym.runtime.profile import profile_named
+    from training_gym.units.steps import OnStep, train_steps
     from training_gym.units.trace import Unit, UnitResult
-    from training_gym.units.unit import OnStep, run_unit, train_steps
+    from training_gym.units.unit import run_unit
     from training_gym.verify.adversaries import Attack, dishonest_training, parameter_change
     from zoo_compute.devnet.adversaries.fabrication import fabricate_unit
     from zoo_compute.node.execution.trainer import Trainer

@@ -23,8 +23,9 @@ from training_gym.spec.errors import ProfileError
 from training_gym.units.checkpoint import load_state
 from training_gym.units.environment_class import environment_class
 from training_gym.units.replica_state import error_feedback_digest
+from training_gym.units.steps import OnStep, train_steps
 from training_gym.units.trace import Unit, UnitResult, inner_leaf, leaf_at
-from training_gym.units.unit import OnStep, replay, replay_end_state, run_unit, segment_steps, train_steps, unit_result
+from training_gym.units.unit import replay, replay_end_state, run_unit, segment_steps, unit_result
 from zoo_compute.node.execution.tasks import (
     Task,
     TaskError,
