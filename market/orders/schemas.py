@@ -172,6 +172,14 @@ class Quote(BaseModel):
     units: int = Field(description="Rounds times nodes.")
     unit_weight_us: int = Field(description="Size of one unit in reference GPU-microseconds.")
     segments_per_unit: int
+    unit_memory_bytes: int = Field(
+        description="Peak memory of one unit's training, without libraries. A node with less gives the unit up as "
+        "out_of_memory."
+    )
+    node_memory_bytes: int = Field(
+        description="Memory of each GPU that the tier promises, or min_gpu_memory_gb if that is more. A unit that "
+        "needs more is refused: invalid-order, reason unit_too_large."
+    )
     unit_price_at_reserve_wei: WeiOut
     unit_price_at_max_price_wei: WeiOut
     cost_at_reserve_wei: WeiOut

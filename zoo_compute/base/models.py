@@ -65,6 +65,8 @@ class Quote(Answer):
     units: int
     unit_weight_us: int
     segments_per_unit: int
+    unit_memory_bytes: int | None = None
+    node_memory_bytes: int | None = None
     unit_price_at_reserve_wei: Wei
     unit_price_at_max_price_wei: Wei
     cost_at_reserve_wei: Wei
