@@ -239,6 +239,7 @@ class LeaseEvent(StrEnum):
 
 
 NODE_SILENT, NODE_STOPPING, REPLAY_OVERDUE = "node_silent", "node_stopping", "replay_overdue"
+OUT_OF_MEMORY = "out_of_memory"
 """Reasons of a lease's end that several modules test."""
 
 _L, _LE = LeaseStatus, LeaseEvent

@@ -9,8 +9,9 @@ from market.jobs.pricing import highest_price
 from market.orders.quote_advice import Advice, advice_on, expected_throughput, rate_schedule
 from market.orders.schemas import JobSpec, Quote
 from market.orders.signatures import wallet_form
-from market.orders.terms import Terms, order_document
+from market.orders.terms import Terms, order_document, promised_memory_bytes
 from training_gym.spec.config import Start, TrainingSpec, settings_by_size
+from training_gym.spec.costs import unit_memory_bytes
 from zoo_protocol.verification.rules import sampling_rate_bps
 from zoo_protocol.verification.sampling import detection_at_rate
 
@@ -55,6 +56,8 @@ def quote(
         flops_per_gpu=terms.tier.reference_flops_per_gpu.of(terms.spec.training.precision),
         peak_share_bps=terms.tier.reference_share_bps,
         min_mflops=terms.min_mflops,
+        unit_memory_bytes=unit_memory_bytes(terms.spec),
+        node_memory_bytes=promised_memory_bytes(terms.tier, request.requirements.min_gpu_memory_gb),
         unit_price_at_reserve_wei=at_reserve,
         unit_price_at_max_price_wei=unit_price(terms.max_price_wei, terms.unit_weight_us),
         cost_at_reserve_wei=at_reserve * terms.units,

@@ -177,6 +177,14 @@ class Quote(BaseModel):
     min_mflops: int = Field(
         description="Lowest benchmark speed of a node that is offered the units, in 10^6 FLOP/s; 0: any of the tier."
     )
+    unit_memory_bytes: int = Field(
+        description="Peak memory of one unit's training, without libraries. A node with less gives the unit up as "
+        "out_of_memory."
+    )
+    node_memory_bytes: int = Field(
+        description="Memory of each GPU that the tier promises, or min_gpu_memory_gb if that is more. A unit that "
+        "needs more is refused: invalid-order, reason unit_too_large."
+    )
     unit_price_at_reserve_wei: WeiOut
     unit_price_at_max_price_wei: WeiOut
     cost_at_reserve_wei: WeiOut

@@ -229,13 +229,17 @@ def _require_size(spec: TrainingSpec, max_parameters: int) -> None:
         )
 
 
+def promised_memory_bytes(tier: Tier, required_gb: float) -> int:
+    """Return the memory of each GPU in bytes that the tier and the requirements promise."""
+    return round(max(tier.gpu_memory_gb, required_gb) * _GB)
+
+
 def _require_memory(spec: TrainingSpec, tier: Tier, required_gb: float) -> None:
     """Refuse units beyond the GPU memory that the tier and the requirements promise."""
-    needed, promised_gb = unit_memory_bytes(spec), max(tier.gpu_memory_gb, required_gb)
-    if needed > promised_gb * _GB:
+    needed, promised = unit_memory_bytes(spec), promised_memory_bytes(tier, required_gb)
+    if needed > promised:
         raise InvalidOrder(
-            f"One unit needs {needed / _GIB:.2f} GiB; each GPU of tier {tier.name} has {promised_gb * _GB / _GIB:.2f} "
-            "GiB.",
+            f"One unit needs {needed / _GIB:.2f} GiB; each GPU of tier {tier.name} has {promised / _GIB:.2f} GiB.",
             field="tier",
             remedy="Set training_config.micro_batch_size below batch_size, shorten model_config.sequence_length, train "
             "an adapter, take a tier with more memory, or set requirements.min_gpu_memory_gb to "

@@ -68,6 +68,8 @@ class Quote(Answer):
     flops_per_gpu: int | None = None  # in the job's precision, that weight and price count on
     peak_share_bps: int | None = None  # its share of the dense peak
     min_mflops: int = 0  # lowest benchmark speed of a node that is offered the units
+    unit_memory_bytes: int | None = None
+    node_memory_bytes: int | None = None
     unit_price_at_reserve_wei: Wei
     unit_price_at_max_price_wei: Wei
     cost_at_reserve_wei: Wei

@@ -8,6 +8,7 @@ from zoo_compute.base.models import Quote
 from zoo_compute.client.job import Approve
 from zoo_compute.terminal.output import confirm, print_facts, print_note, print_table, zen
 
+_GIB = 1 << 30
 _NODE_COLUMNS = ("node", "units", "compute", "transfer", "sent", "fetched", "last rate up", "last rate down")
 
 
@@ -22,6 +23,7 @@ def print_quote(found: Quote) -> None:
             "rounds": _rounds(found),
             "work units": found.units,
             "speed it counts on": _speed(found),
+            "memory of a unit": _memory(found),
             "training at reference speed": "unknown" if seconds is None else f"{timedelta(seconds=round(seconds))}",
             "over home links": _throughput(found.expected_throughput),
             "cost at the reserve price": f"{short_zen(found.cost_at_reserve_wei)} ZEN",
@@ -55,6 +57,12 @@ def approval(*, yes: bool) -> Approve:
         confirm(plan, "Submit?", yes=False)
 
     return approve
+
+
+def _memory(found: Quote) -> str:
+    if found.unit_memory_bytes is None or found.node_memory_bytes is None:
+        return "unknown"
+    return f"{found.unit_memory_bytes / _GIB:.2f} GiB; each GPU has {found.node_memory_bytes / _GIB:.2f} GiB"
 
 
 def _rounds(found: Quote) -> int:

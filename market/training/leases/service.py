@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 from market.domain.lifecycle import (
     NODE_SILENT,
     NODE_STOPPING,
+    OUT_OF_MEMORY,
     JobEvent,
     JobStatus,
     LeaseEvent,
@@ -168,15 +169,26 @@ def abandon(
     elif lease.kind == LeaseKind.PIN:
         enqueue_after_commit(session, "jobs.dispatch", job.id)
     elif lease.kind == LeaseKind.TRAIN and unit is not None and unit.status in units_repository.OPEN_UNIT:
+        is_blameless = reason == DIVERGED or _ran_out_of_memory(session, unit, reason)
         transition_unit(session, unit, UnitEvent.LOSE, at=now, reason=reason)
         if unit.payload_cid is not None:
             _withdraw_declaration(session, unit)
         if reason == slot_states.MISSING:
             slot_states.reset_state(session, unit)
-        if (event is LeaseEvent.FAIL and reason != DIVERGED) or reason in _NODES_FAULT:
+        if (event is LeaseEvent.FAIL and not is_blameless) or reason in _NODES_FAULT:
             reliability.record_lost_unit(session, lease.holder, now)
         _free_slot(session, job.id, lease.holder)
         settle_if_decided(session, job, now)
+
+
+def _ran_out_of_memory(session: Session, unit: Unit, reason: str) -> bool:
+    """Return whether the unit is the node's first of the job that its memory cannot hold.
+
+    Later ones count: a node that knows its memory would otherwise hold the job up for free.
+    """
+    if reason != OUT_OF_MEMORY or unit.status == UnitStatus.COMMITTED:
+        return False
+    return not units_repository.has_lost_for(session, unit.job_id, unit.provider, reason)
 
 
 def _withdraw_declaration(session: Session, unit: Unit) -> None:

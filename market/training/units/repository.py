@@ -94,6 +94,12 @@ def has_pending_upload(session: Session, unit: Unit) -> bool:
     return session.scalar(query.where(Unit.status == UnitStatus.COMMITTED).limit(1)) is not None
 
 
+def has_lost_for(session: Session, job_id: str, provider: str, reason: str) -> bool:
+    """Return whether the provider has lost a unit of the job for this reason."""
+    query = select(Unit.id).where(Unit.job_id == job_id, Unit.provider == provider, Unit.reason == reason)
+    return session.scalar(query.where(Unit.status == UnitStatus.LOST).limit(1)) is not None
+
+
 def units_started_from(session: Session, unit: Unit) -> list[Unit]:
     """Return open units that start from the state that ``unit`` declared."""
     from_it = or_(Unit.start_eager_payload_cid == unit.payload_cid, Unit.start_slot_state_cid == unit.slot_state_cid)

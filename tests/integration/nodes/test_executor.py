@@ -242,11 +242,14 @@ def test_oversized_task_is_refused_and_next_runs(executor: Executor, task: dict[
     assert executor.run(task, 60)["steps"] == 8
 
 
-def test_crash_is_reported_and_next_task_runs(executor: Executor, task: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("cause", "code"), [(signal.SIGSEGV, "crashed"), (signal.SIGKILL, "out_of_memory")])
+def test_crash_is_reported_and_next_task_runs(
+    executor: Executor, task: dict[str, Any], cause: signal.Signals, code: str
+) -> None:
     child = child_of(executor)
-    with pytest.raises(ExecutorError, match="SIGSEGV") as refusal:
-        executor.run(long(task), 60, lambda progress: os.kill(child.pid, signal.SIGSEGV))
-    assert refusal.value.code == "crashed"
+    with pytest.raises(ExecutorError, match=cause.name) as refusal:
+        executor.run(long(task), 60, lambda progress: os.kill(child.pid, cause))
+    assert refusal.value.code == code
     assert executor.run(task, 60)["steps"] == 8
 
 

@@ -52,6 +52,7 @@ def test_quote_names_cost_and_writes_nothing(services: Services, payer: Caller, 
         "too_few_nodes",
         "low_throughput",
     ]  # round trips take longer than training
+    assert 0 < quote["unit_memory_bytes"] <= quote["node_memory_bytes"] == 10**9
     assert (quote["balance_wei"], quote["deposit_needed_wei"]) == (str(100 * ZEN), "0")
     assert written(services) == [0, 0, 0, 0]
 

@@ -10,11 +10,12 @@ from datetime import timedelta
 import pytest
 from kit.jobs.jobs_fixtures import World
 from kit.jobs.unit_results import Work
-from sqlalchemy import update
+from sqlalchemy import func, select, update
 
-from market.domain.lifecycle import UnitStatus
+from market.domain.lifecycle import OUT_OF_MEMORY, UnitStatus
 from market.jobs.models import Job
 from market.platform.db.base import utc_now
+from market.providers.models import ProviderEpoch
 from market.training.leases import expiry
 from market.training.leases import service as leases
 from market.training.leases.errors import LeaseLost, ResultRefused
@@ -141,3 +142,25 @@ def test_unit_refuted_during_open_round_is_retrained(world: World, nodes: list[s
         (spare, True),
     ]
     assert _unit(world, job_id, nodes[0]).reason == "incorrect_computation"
+
+
+@pytest.mark.parametrize(
+    ("stage", "codes", "lost"),
+    [
+        ("training", [OUT_OF_MEMORY], 0),
+        ("training", [OUT_OF_MEMORY, OUT_OF_MEMORY], 1),
+        ("training", ["input_missing"], 1),
+        ("committed", [OUT_OF_MEMORY], 1),
+    ],
+)
+def test_first_unit_beyond_memory_costs_no_reliability(
+    world: World, nodes: list[str], stage: str, codes: list[str], lost: int
+) -> None:
+    job_id = world.running(nodes)
+    for code in codes:
+        work = STAGES[stage](world, nodes[0])
+        assert work is not None
+        world.call(leases.fail, work.lease.id, nodes[0], work.lease.token, code, "a test")
+        world.dispatch(job_id)
+    counted = select(func.coalesce(func.sum(ProviderEpoch.lost), 0)).where(ProviderEpoch.provider == nodes[0])
+    assert world.all(counted) == [lost]

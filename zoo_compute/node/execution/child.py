@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from zoo_compute.node.execution.trainer import Trainer
 
 
-_ALLOCATION_FAILURES = ("can't allocate memory", "not enough memory", "out of memory")
-
-
 def load_trainer(profile_name: str) -> "Trainer":
     from training_gym.runtime.profile import profile_named
     from zoo_compute.node.execution.trainer import Trainer
@@ -83,7 +80,7 @@ def _describe(error: Exception) -> dict[str, str]:
     if isinstance(error, GymError):
         return {"code": error.code, "field": error.field, "message": error.message}
     text = f"{type(error).__name__}: {error}"[:500]
-    if isinstance(error, MemoryError) or any(phrase in text.lower() for phrase in _ALLOCATION_FAILURES):
+    if isinstance(error, MemoryError) or sandbox.is_allocation_failure(text):
         return {"code": "out_of_memory", "field": "task", "message": text}
     return {"code": "task_failed", "field": "task", "message": text}
 

@@ -19,6 +19,7 @@ from typing import Any
 import zoo_compute
 from training_gym.runtime.profile import ExecutionProfile
 from zoo_compute.base.errors import ZooError
+from zoo_compute.node.execution import hardware, sandbox
 from zoo_compute.node.execution.frames import encode_frame, take_frame
 
 WARM_UP_SECONDS = 120.0
@@ -29,6 +30,8 @@ TASK_TIMEOUT_SECONDS = 24 * 3600.0
 _PROCESSOR_SLACK_SECONDS = 10.0
 _SILENCE_SECONDS = 2.0
 _LOG_TAIL_BYTES = 2000
+_END_SECONDS = 2.0  # from a child's last output to its end
+_GIB = 1 << 30
 _INHERITED_VARIABLES = ("PATH", "LANG", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
 
 _RESTART_CODES = ("out_of_memory", "environment_changed", "task_failed")
@@ -90,6 +93,16 @@ class Executor:
     def child_command(self) -> list[str]:
         """Module and arguments of the child."""
         return ["zoo_compute.node.execution.child", self._profile.name, str(self._memory_bytes)]
+
+    def require_memory(self, needed: int) -> None:
+        """Refuse a task that needs more bytes than are free. Raises ExecutorError."""
+        free = hardware.free_memory(self._profile, self._memory_bytes)
+        if needed > free:
+            raise ExecutorError(
+                "out_of_memory",
+                "task",
+                f"needs {needed / _GIB:.2f} GiB of memory; this node has {free / _GIB:.2f} GiB free for it",
+            )
 
     def start(self) -> None:
         """Start warming up a child; returns at once. Raises ExecutorError: ``closed``."""
@@ -287,10 +300,16 @@ class _Child:
             pipe.close()
 
     def _exit_error(self) -> ExecutorError:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_END_SECONDS)
+        ended_itself = not self.alive
         self.kill()
         status = self._process.returncode
         with self._log.open("rb") as log:
             log.seek(max(0, self._log.stat().st_size - _LOG_TAIL_BYTES))
             last_words = log.read().decode(errors="replace").strip().rpartition("\n")[2]
         cause = signal.Signals(-status).name if status < 0 else f"exit status {status}"
-        return ExecutorError("crashed", "executor", f"the child ended with {cause}. {last_words}".strip())
+        # The system kills the process with the most memory when none is left.
+        killed = ended_itself and status == -signal.SIGKILL
+        code = "out_of_memory" if killed or sandbox.is_allocation_failure(last_words) else "crashed"
+        return ExecutorError(code, "executor", f"the child ended with {cause}. {last_words}".strip())

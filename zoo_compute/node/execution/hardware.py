@@ -39,6 +39,13 @@ def detect() -> Hardware:
     return Hardware(model, len(gpus), ram if memory is None else memory, ram, network)
 
 
+def free_memory(profile: ExecutionProfile, limit: int) -> int:
+    """Return the bytes that a unit can use: of each GPU, or free main memory up to ``limit``."""
+    if profile.device == "cuda":
+        return round(detect().gpu_memory_gb * _GB)
+    return min(limit, psutil.virtual_memory().available)
+
+
 def profile(name: str | None = None) -> ExecutionProfile:
     """Return the execution profile ``name``, by default the one for this machine's hardware.
 

@@ -29,6 +29,14 @@ _REFUSED_EVENTS = frozenset(
     }
 )
 
+_ALLOCATION_FAILURES = (
+    "can't allocate memory",
+    "cannot allocate memory",
+    "not enough memory",
+    "out of memory",
+    "std::bad_alloc",
+)
+
 
 def enter(memory_bytes: int) -> bool:
     """Drop network and programs permanently, bound memory and files; before any thread.
@@ -44,6 +52,11 @@ def enter(memory_bytes: int) -> bool:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     sys.addaudithook(_refuse)
     return isolated
+
+
+def is_allocation_failure(text: str) -> bool:
+    """Return whether an error or a process's last output names a failed allocation."""
+    return any(phrase in text.lower() for phrase in _ALLOCATION_FAILURES)
 
 
 def release_memory() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from training_gym.spec.config import TrainingSpec
+from training_gym.spec.costs import unit_memory_bytes
 from training_gym.units.replica_state import slot_state_bytes
 from training_gym.units.trace import boundary_state_bytes, state_path
 from zoo_compute.base.link import Link
@@ -237,6 +238,7 @@ class Worker:
         known = read_json(file, _load_result)
         if known is not None and known["start"] == start:
             return known
+        self.executor.require_memory(unit_memory_bytes(TrainingSpec.from_dict(task["spec"])))
         self._require_link(held)
         with effort.transferring():
             inputs = self._fetched(held, lambda: unit_task(task, self.workspace, self.gateway, self.executor.run))
@@ -324,6 +326,7 @@ class Worker:
 
     def _replay(self, held: HeldLease) -> None:
         lease, task = held.lease, held.lease.task
+        self.executor.require_memory(unit_memory_bytes(TrainingSpec.from_dict(task["spec"])))
         state = task["state_cid"]
         if state is not None:
             state = str(self._fetched(held, lambda: self.workspace.fetch(self.gateway, task["state_cid"])))

@@ -1,0 +1,43 @@
+"""Memory of a node, compared with a unit's before it starts."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from training_gym.runtime.profile import CPU, CUDA, ExecutionProfile
+from zoo_compute.node.execution import hardware, sandbox
+from zoo_compute.node.execution.executor import Executor, ExecutorError
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("profile", "limit", "available", "free"),
+    [(CPU, 8 * GIB, 2 * GIB, 2 * GIB), (CPU, GIB, 2 * GIB, GIB), (CUDA, GIB, 2 * GIB, 24 * 10**9)],
+)
+def test_larger_unit_is_refused_with_both_numbers(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, profile: ExecutionProfile, limit: int, available: int, free: int
+) -> None:
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=available))
+    monkeypatch.setattr(hardware, "detect", lambda: hardware.Hardware("RTX 4090", 1, 24.0, 64.0, 1.0))
+    executor = Executor(profile, limit, tmp_path)
+    executor.require_memory(free)
+    with pytest.raises(ExecutorError, match=f"needs {(free + GIB) / GIB:.2f} GiB.*has {free / GIB:.2f} GiB") as refused:
+        executor.require_memory(free + GIB)
+    assert refused.value.code == "out_of_memory"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("RuntimeError: [enforce fail] DefaultCPUAllocator: can't allocate memory: you tried", True),
+        ("OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB", True),
+        ("terminate called after throwing an instance of 'std::bad_alloc'", True),
+        ("OSError: [Errno 12] Cannot allocate memory", True),
+        ("IndexError: list index out of range", False),
+    ],
+)
+def test_allocation_failures_are_recognised(text: str, expected: bool) -> None:
+    assert sandbox.is_allocation_failure(text) is expected
