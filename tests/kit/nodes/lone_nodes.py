@@ -115,6 +115,7 @@ def training_worker(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Build a worker with :class:`Trains` that needs no inputs."""
     monkeypatch.setattr(work_worker, "unit_task", lambda *_: {})
     monkeypatch.setattr(work_worker, "require_link", lambda *_: None)
+    monkeypatch.setattr(work_worker, "require_memory", lambda *_: None)
     names = ("market", "wallet", "domain", "gateway", "acknowledgements")
     return Worker(workspace=Workspace(directory), executor=Trains(), link=Link(), **dict.fromkeys(names))  # type: ignore[arg-type]
 

@@ -108,6 +108,11 @@ def require_link(lease: Lease, bytes_per_second: int | None) -> None:
         )
 
 
+def require_memory(lease: Lease, executor: Executor) -> None:
+    """Refuse a unit beyond this node's memory. Raises ExecutorError: ``out_of_memory``."""
+    executor.require_memory(unit_memory_bytes(TrainingSpec.from_dict(lease.task["spec"])))
+
+
 def _load_result(document: Any) -> dict[str, Any]:
     """Parse a stored result. Raises ValueError, LookupError, TypeError, OSError."""
     found: dict[str, Any] = {"start": document["start"], "state_digests": document["state_digests"], **document}
@@ -238,7 +243,7 @@ class Worker:
         known = read_json(file, _load_result)
         if known is not None and known["start"] == start:
             return known
-        self.executor.require_memory(unit_memory_bytes(TrainingSpec.from_dict(task["spec"])))
+        require_memory(held.lease, self.executor)
         self._require_link(held)
         with effort.transferring():
             inputs = self._fetched(held, lambda: unit_task(task, self.workspace, self.gateway, self.executor.run))
@@ -326,7 +331,7 @@ class Worker:
 
     def _replay(self, held: HeldLease) -> None:
         lease, task = held.lease, held.lease.task
-        self.executor.require_memory(unit_memory_bytes(TrainingSpec.from_dict(task["spec"])))
+        require_memory(lease, self.executor)
         state = task["state_cid"]
         if state is not None:
             state = str(self._fetched(held, lambda: self.workspace.fetch(self.gateway, task["state_cid"])))
