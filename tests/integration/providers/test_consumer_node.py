@@ -28,9 +28,16 @@ MONTH = 30 * 86_400.0
 
 
 def job(live: DisputeWorld, tier: int = IRON.id, **requirements: object) -> str:
-    document: dict[str, Any] = {**live.spec.to_dict(), "training_config": TRAINING | {"rounds": 1, "seed": 2_700}}
-    terms = {"max_price": 3 * ZEN, "document": document, "requirements": requirements}
-    return live.job(nodes=1, tier=tier, sampling_bps=10_000, wait_seconds=MONTH, **terms)  # type: ignore[arg-type]
+    document = {**live.spec.to_dict(), "training_config": TRAINING | {"rounds": 1, "seed": 2_700}}
+    terms: dict[str, Any] = {
+        "tier": tier,
+        "sampling_bps": 10_000,
+        "wait_seconds": MONTH,
+        "max_price": 3 * ZEN,
+        "document": document,
+    }
+    found: str = live.job(nodes=1, requirements=requirements, **terms)
+    return found
 
 
 def test_consumer_node_is_paid_for_unit(live: DisputeWorld, api: httpx.Client, services: Services) -> None:
