@@ -20,10 +20,7 @@ from zoo_protocol.hashing import canonical_json, keccak, to_hex
 CHUNK = 4096
 """Elements per compression chunk, of which ``top_k`` are sent. An index fits in 12 bits."""
 MAX_PARAMETERS = 1 << 33
-"""Trained parameters, as formats and files allow. A market may allow fewer (``ZOO_MAX_PARAMETERS``).
-
-A frozen base model may have ``MAX_BASE_PARAMETERS``.
-"""
+"""Trained parameters; a market may allow fewer (``ZOO_MAX_PARAMETERS``)."""
 MAX_BASE_PARAMETERS = 20_000_000_000
 MAX_TOKENS_PER_STEP = 1 << 20
 MAX_SEGMENTS = 64

@@ -143,6 +143,7 @@ class World(Records):
         requirements: dict[str, object] | None = None,
         sampling_bps: int = 200,
         document: dict[str, Any] | None = None,
+        tier: int = 1,
     ) -> str:
         """Create a job in the book whose deposit is final; ``document`` replaces its specification."""
         payer = str(self.wallet().address)
@@ -153,7 +154,7 @@ class World(Records):
         order = JobOrder(
             payer=payer,
             specHash=spec.spec_hash(),
-            tier=1,
+            tier=tier,
             units=nodes * spec.training.rounds,
             unitWeight=36_000_000,
             segments=spec.segments,

@@ -100,6 +100,11 @@ class LiveWorld(VerificationWorld):
         self.step()
         return self._node(account.address, account.key, executor)
 
+    def registered_node(self, account: ChainWallet) -> Node:
+        """Return the node of a wallet that registered itself."""
+        self.wallets[account.address] = Wallets.from_key(account.key)
+        return self._node(account.address, account.key, self.executor)
+
     def verifier_node(self, executor: Executor | None = None) -> Node:
         executor = executor or self.executor
         address = self.verifier(environment=executor.environment_class)
