@@ -5,6 +5,7 @@ second. It starts a fresh child after a kill, a crash, an allocation failure or 
 """
 
 import contextlib
+import logging
 import os
 import select
 import signal
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import zoo_compute
+from training_gym.runtime.launch import PROCESS_LOST
 from training_gym.runtime.profile import ExecutionProfile
 from zoo_compute.base.errors import ZooError
 from zoo_compute.node.execution.frames import encode_frame, take_frame
@@ -31,18 +33,22 @@ _SILENCE_SECONDS = 2.0
 _LOG_TAIL_BYTES = 2000
 _INHERITED_VARIABLES = ("PATH", "LANG", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
 
-_RESTART_CODES = ("out_of_memory", "environment_changed", "task_failed")
+_RESTART_CODES = ("out_of_memory", "environment_changed", "task_failed", PROCESS_LOST)
 """Failures that require a fresh child: after a device failure, all further calls of its process fail."""
 
 Progress = Callable[[dict[str, Any]], None]
+
+
+log = logging.getLogger(__name__)
 
 
 class ExecutorError(Exception):
     """Failure of a task.
 
     Attributes:
-        code: ``timeout``, ``out_of_memory``, ``crashed``, ``start_failed``, ``closed``, ``task_failed`` or the code of
-            the task's :class:`training_gym.spec.errors.GymError` (``start_state_mismatch``, ...).
+        code: ``timeout``, ``out_of_memory``, ``crashed``, ``process_lost``, ``start_failed``, ``closed``,
+            ``task_failed`` or the code of the task's :class:`training_gym.spec.errors.GymError`
+            (``start_state_mismatch``, ...).
         field: the task's field or input at fault.
     """
 
@@ -69,12 +75,14 @@ class Executor:
         profile: execution profile; nodes of equal environment class can replay each other's work.
         memory_bytes: bound on the child's own data (not on the libraries it maps).
         workdir: existing directory for the child's log and temporary files.
+        processes: processes that may train a unit together, with ``memory_bytes`` each.
     """
 
-    def __init__(self, profile: ExecutionProfile, memory_bytes: int, workdir: Path) -> None:
+    def __init__(self, profile: ExecutionProfile, memory_bytes: int, workdir: Path, processes: int = 1) -> None:
         self._profile = profile
         self._memory_bytes = memory_bytes
         self.workdir = workdir.resolve()
+        self._processes = processes
         self._lock = threading.RLock()
         self._child: _Child | None = None
         self._closed = False
@@ -89,7 +97,8 @@ class Executor:
 
     def child_command(self) -> list[str]:
         """Module and arguments of the child."""
-        return ["zoo_compute.node.execution.child", self._profile.name, str(self._memory_bytes)]
+        arguments = self._profile.name, str(self._memory_bytes), str(self._processes)
+        return ["zoo_compute.node.execution.child", *arguments]
 
     def start(self) -> None:
         """Start warming up a child; returns at once. Raises ExecutorError: ``closed``."""
@@ -144,7 +153,7 @@ class Executor:
                 raise
             if error is None:
                 return result
-            if error.code in _RESTART_CODES:
+            if error.code in _RESTART_CODES or self._processes > 1:  # other processes can wait for this one
                 self._discard()
             raise error
 
@@ -186,7 +195,7 @@ class Executor:
             raise self._has_been_closed()
         if self._child is None or not self._child.alive:
             self._discard()
-            self._child = _Child(self.child_command(), self._profile.variables, self.workdir)
+            self._child = _Child(self.child_command(), self._profile.variables, self.workdir, self._processes)
             if self._closed:  # by another thread, before the child existed
                 self._discard()
                 raise self._has_been_closed()
@@ -205,6 +214,8 @@ class Executor:
             self._discard()
             raise ExecutorError("start_failed", "executor", error.message) from None
         self.last_class = str(child.ready["environment"])
+        if self._processes > 1 and not child.ready["network_removed"]:
+            log.warning("network_not_removed: the kernel refuses a namespace; processes meet on the machine's loopback")
         return child
 
     def _has_been_closed(self) -> ExecutorError:
@@ -220,8 +231,9 @@ class Executor:
 class _Child:
     """Process with its two pipes. ``ready`` is its first message, empty before that."""
 
-    def __init__(self, command: list[str], variables: dict[str, str], workdir: Path) -> None:
+    def __init__(self, command: list[str], variables: dict[str, str], workdir: Path, processes: int) -> None:
         self.ready: dict[str, Any] = {}
+        self._exit_code = PROCESS_LOST if processes > 1 else "crashed"
         self._log = workdir / "executor.log"
         self._buffer = bytearray()
         inherited = {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ}
@@ -293,4 +305,4 @@ class _Child:
             log.seek(max(0, self._log.stat().st_size - _LOG_TAIL_BYTES))
             last_words = log.read().decode(errors="replace").strip().rpartition("\n")[2]
         cause = signal.Signals(-status).name if status < 0 else f"exit status {status}"
-        return ExecutorError("crashed", "executor", f"the child ended with {cause}. {last_words}".strip())
+        return ExecutorError(self._exit_code, "executor", f"the child ended with {cause}. {last_words}".strip())
