@@ -9,6 +9,9 @@
 - ``lora_payload_share``: bytes of the LoRA unit's payload to those of the base's weights.
 - ``replay_mismatches`` of ``segments_replayed``: six architectures, whole and LoRA; another process replays.
 - ``logits_max_difference``: trained and exported models, loaded by ``from_pretrained``.
+- ``process_mismatches``: segments whose ends differ between units of 1, 2 and 4 fresh processes, replicated and
+  sharded.
+- ``scaling_2``: steps a second of two replicated processes to twice those of one, on one core each.
 - ``sft_ratio``: speed of a unit on conversations to that of ``trl``'s trainer on the same batches. This row and
   the next two need ``make bench-peers``.
 - ``sft_loss_difference``, ``dpo_loss_difference``: largest relative difference of a batch's loss from ``trl``'s.
@@ -25,7 +28,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from benchmarks.report import Row, progress, row, run
-from benchmarks.training import data_runs, model_runs, tuning_runs
+from benchmarks.training import data_runs, model_runs, process_runs, tuning_runs
 from training_gym.runtime.profile import CPU
 from training_gym.spec.adapters import read_adapter
 from training_gym.spec.architectures import ARCHITECTURES, ModelConfig, read_model
@@ -102,6 +105,36 @@ def replays(quick: bool, directory: Path) -> list[Row]:
     ]
 
 
+def processes(quick: bool) -> list[Row]:
+    """Return the rows of units on several processes."""
+    mismatches, segments = 0, 0
+    steps = {"inner_steps": 2 if quick else 8, "segment_steps": 1, "batch_size": 4, "gradient_shards": 4}
+    for architecture in ("llama",) if quick else ("llama", "qwen3"):
+        size = {"hidden_size": 64, "num_hidden_layers": 2, "sequence_length": 32, "vocab_size": 4096}
+        spec = specification(read_model(size | {"architecture": architecture}), False, **steps)
+        alone = process_runs.train_in(spec, 1, False).leaves
+        groups = [(2, False)] if quick else [(1, False), (2, False), (4, False), (2, True), (4, True)]
+        for count, is_sharded in groups:
+            leaves = process_runs.train_in(spec, count, is_sharded).leaves
+            mismatches += sum(one != other for one, other in zip(alone[1:], leaves[1:], strict=True))
+            segments += spec.segments
+            progress(f"{architecture}, {count} processes, sharded {is_sharded}: {mismatches} of {segments} differ")
+    return [row("process_mismatches", "segments", [mismatches], f"{segments} segments"), _scaling(quick)]
+
+
+def _scaling(quick: bool) -> Row:
+    size = {"hidden_size": 64, "num_hidden_layers": 2} if quick else {"hidden_size": 256, "num_hidden_layers": 6}
+    model = read_model(size | {"sequence_length": 32 if quick else 256, "vocab_size": 4096})
+    steps = {"inner_steps": 3 if quick else 8, "segment_steps": 3 if quick else 8, "batch_size": 8}
+    spec = specification(model, False, gradient_shards=2, **steps)
+    ratios = []
+    for turn in range(1 if quick else TURNS):
+        one, two = (process_runs.train_in(spec, count, False).seconds for count in (1, 2))
+        progress(f"scaling {turn}: {one:.2f} s in one process, {two:.2f} s in two")
+        ratios.append(one / two / 2)
+    return row("scaling_2", "ratio", ratios, f"{spec.num_parameters():,} parameters, gloo")
+
+
 def tuning(quick: bool, directory: Path) -> list[Row]:
     """Return the rows of fine-tuning against ``trl``; none if it is not installed."""
     if lacks():
@@ -160,7 +193,8 @@ def measure(quick: bool) -> list[Row]:
     os.environ.update(CPU.variables)  # started processes inherit them before they load torch
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory)
-        return speeds(quick, folder) + replays(quick, folder) + tuning(quick, folder) + data_speed(quick, folder)
+        trained = speeds(quick, folder) + replays(quick, folder) + processes(quick)
+        return trained + tuning(quick, folder) + data_speed(quick, folder)
 
 
 if __name__ == "__main__":

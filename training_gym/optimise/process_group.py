@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
+import torch
 import torch.distributed as dist
 
 from training_gym.optimise.processes import OneProcess, ReplicatedProcesses
@@ -27,6 +28,8 @@ def joined(meeting: Path, rank: int, count: int, device: str, sharded: bool = Fa
         yield OneProcess()
         return
     os.environ.update(_LOOPBACK)
+    if device == "cuda":
+        torch.cuda.set_device(rank)
     backend = "nccl" if device == "cuda" else "gloo"
     dist.init_process_group(backend, init_method=f"file://{meeting}", rank=rank, world_size=count, timeout=PATIENCE)
     try:

@@ -29,12 +29,15 @@ class Attack(StrEnum):
     STALE = "stale"  # trains nothing: submits an earlier unit's result again
 
 
-def dishonest_training(attack: Attack, segments: Collection[int], earlier: Vector | None = None) -> Train:
+def dishonest_training(
+    attack: Attack, segments: Collection[int], earlier: Vector | None = None, honest: Train = train_steps
+) -> Train:
     """Return training for :func:`run_unit` that attacks ``segments``, honest in others.
 
     Args:
         segments: numbers of the segments, from 0.
         earlier: an earlier unit's change of the parameters [num_parameters]; ``STALE`` requires it.
+        honest: training of steps without or around the attack, perhaps by several processes.
 
     Raises:
         ValueError: ``STALE`` without ``earlier``.
@@ -44,19 +47,19 @@ def dishonest_training(attack: Attack, segments: Collection[int], earlier: Vecto
 
     def train(unit: Unit, state: Arrays, steps: range, on_step: OnStep) -> tuple[Arrays, float]:
         if steps.start // unit.spec.training.segment_steps not in segments:
-            return train_steps(unit, state, steps, on_step)
+            return honest(unit, state, steps, on_step)
         match attack:
             case Attack.SKIP_STEP:
-                return train_steps(unit, state, steps[:-1], on_step)
+                return honest(unit, state, steps[:-1], on_step)
             case Attack.HALF_BATCH:
                 training = replace(unit.spec.training, batch_size=unit.spec.training.batch_size // 2)
                 halved = replace(unit, spec=replace(unit.spec, training=training))
-                return train_steps(halved, state, steps, on_step)
+                return honest(halved, state, steps, on_step)
             case Attack.BF16:
                 with torch.autocast(unit.device, torch.bfloat16):
-                    return train_steps(unit, state, steps, on_step)
+                    return honest(unit, state, steps, on_step)
             case Attack.EDITED_DATA:
-                return train_steps(_edited(unit, steps.start), state, steps, on_step)
+                return honest(_edited(unit, steps.start), state, steps, on_step)
             case Attack.STALE:
                 assert earlier is not None
                 share = np.float32(len(steps) / unit.spec.training.inner_steps)

@@ -59,7 +59,10 @@ def run(
     tier: Annotated[str, typer.Option(help="Offer this tier.")] = "bronze",
     min_price: Annotated[str, typer.Option(help="Set the lowest price, in ZEN per GPU-hour, net of the fee.")] = "0",
     profile: Profile = None,
-    memory_gb: Annotated[int, typer.Option(min=1, help="Limit the training process, in GiB.")] = 8,
+    processes: Annotated[
+        int | None, typer.Option(min=1, max=8, help="Train a unit on so many processes; default: one for each GPU.")
+    ] = None,
+    memory_gb: Annotated[int, typer.Option(min=1, help="Limit each training process, in GiB.")] = 8,
     keep_hours: Annotated[float, typer.Option(min=1, help="Keep states so many hours for disputes.")] = 48,
     payout_address: Recipient = None,
     claim_seconds: Annotated[float, typer.Option(min=1, help="Check for claimable pay every so many seconds.")] = 600,
@@ -96,6 +99,7 @@ def run(
         tier=tier,
         min_price_wei=parse_zen(min_price, "min-price"),
         profile=profile,
+        processes=processes,
         memory_gb=memory_gb,
         keep_hours=keep_hours,
         payout_address=None if payout_address is None else checked_address(payout_address),

@@ -61,8 +61,8 @@ _TASK_ERRORS = (*STATE_ERRORS, NotAcknowledged, LinkTooSlow, *DISK_REFUSES)
 
 _T = TypeVar("_T")
 
-MakeExecutor = Callable[[ExecutionProfile, int, Path], Executor]
-"""Builds the executor from (profile, bytes of memory, directory)."""
+MakeExecutor = Callable[[ExecutionProfile, int, Path, int], Executor]
+"""Builds the executor from (profile, bytes of memory, directory, processes)."""
 
 MakeWorker = Callable[..., Worker]
 """Builds the worker from the fields of :class:`Worker`."""
@@ -88,9 +88,9 @@ class NodeAgent:
         self._wallet = wallet
         self._workspace = Workspace(config.state_dir)
         self._journal = Journal(self._workspace.acknowledgements)
-        self._executor = make_executor(
-            hardware.profile(config.profile), config.memory_gb * _GIB, self._workspace.executor
-        )
+        profile = hardware.profile(config.profile)
+        processes = hardware.processes(profile) if config.processes is None else config.processes
+        self._executor = make_executor(profile, config.memory_gb * _GIB, self._workspace.executor, processes)
         self._link = Link(config.link_mbps)
         self._connection = Connection(config.api_url, wallet=wallet, link=self._link)
         self._market = Market(self._connection, *self._workspace.new_session())

@@ -18,7 +18,8 @@ class NodeConfig:
         site, asn, owner: building, autonomous system and owner; the market spreads a job's nodes over different ones.
         min_price_wei: minimum price in wei per GPU-hour, net of the fee.
         profile: execution profile (``training_gym.runtime.profile``); None selects CUDA if a GPU is present.
-        memory_gb: memory limit of the training process.
+        processes: processes that may train a unit together; None is one for each GPU, or one on a CPU.
+        memory_gb: memory limit of each training process.
         keep_hours: retention of the states of finished units.
         payout_address: recipient of a provider's pay; None is its own wallet.
         claim_seconds: interval between claims.
@@ -37,6 +38,7 @@ class NodeConfig:
     tier: str = "bronze"
     min_price_wei: int = 0
     profile: str | None = None
+    processes: int | None = None
     memory_gb: int = 8
     keep_hours: float = 48.0
     payout_address: str | None = None

@@ -311,7 +311,8 @@ def test_sandbox_refuses_network_and_programs() -> None:
         program = f"""
 import os, socket, subprocess
 from zoo_compute.node.execution import sandbox
-sandbox.enter({MEMORY})
+sandbox.leave_network()
+sandbox.limit({MEMORY})
 for attempt in (
     lambda: socket.socket(),
     lambda: socket.getaddrinfo("localhost", 80),
@@ -343,7 +344,8 @@ def refusing(path, *rest):
     return opened(path, *rest)
 builtins.open = refusing
 before = os.readlink("/proc/self/ns/net")
-isolated = sandbox.enter({MEMORY})
+isolated = sandbox.leave_network()
+sandbox.limit({MEMORY})
 assert isolated == (os.readlink("/proc/self/ns/net") != before) == bool(named)
 opened({str(tmp_path / "file")!r}, "w").write("files can be written all the same")
 """

@@ -1,6 +1,6 @@
 """The training child of a lazy provider: every second unit has one short segment.
 
-``PROFILE MEMORY_BYTES``. It counts the units that it trains; all other segments are those of an honest node.
+``PROFILE MEMORY_BYTES PROCESSES``. It counts the units that it trains; all other segments are those of an honest node.
 """
 
 from pathlib import Path
@@ -29,7 +29,8 @@ def _load(profile_name: str) -> "Trainer":
             self.trained += 1
             if self.trained % 2:
                 return super().run_unit(unit, output, on_step)
-            return run_unit(unit, output, on_step, train=dishonest_training(Attack.SKIP_STEP, [FALSE_SEGMENT]))
+            train = dishonest_training(Attack.SKIP_STEP, [FALSE_SEGMENT], honest=self.train)
+            return run_unit(unit, output, on_step, train=train)
 
     return LazyTrainer(profile_named(profile_name))
 

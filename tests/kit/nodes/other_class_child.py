@@ -1,4 +1,4 @@
-"""A training child of a benchmark's class: ``NAME MEMORY_BYTES [skewed]``.
+"""A training child of a benchmark's class: ``NAME MEMORY_BYTES PROCESSES [skewed]``.
 
 A skewed one ends each replay with slightly different parameters.
 """
@@ -31,7 +31,7 @@ def _skew() -> None:
 
 if __name__ == "__main__":
     PROFILES.update(CLASSES)
-    if sys.argv[3:] == ["skewed"]:
+    if sys.argv[-1] == "skewed":
         _skew()
     else:
         child.main()

@@ -140,11 +140,11 @@ class LiveWorld(VerificationWorld):
         )
         return Node(address, key, executor, worker)
 
-    def live_job(self, nodes: list[Node]) -> str:
+    def live_job(self, nodes: list[Node], **training: Any) -> str:
         """Start a job of these nodes in which every segment is sampled."""
         self.leave_jobs(*nodes)
         # With a seed of its own: no other test's job has the same states, which storage would know already.
-        document = {**self.spec.to_dict(), "training_config": TRAINING | {"seed": next(_SEEDS)}}
+        document = {**self.spec.to_dict(), "training_config": TRAINING | {"seed": next(_SEEDS)} | training}
         month = 30 * 86_400  # its order can be put in escrow whatever time has passed on the chain
         job_id = self.job(nodes=len(nodes), sampling_bps=10_000, wait_seconds=month, document=document)
         self.place_on(job_id, nodes)

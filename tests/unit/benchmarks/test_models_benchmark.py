@@ -13,6 +13,8 @@ ROWS = [
     "lora_payload_share",
     "logits_max_difference",
     "data_tokens_ratio",
+    "process_mismatches",
+    "scaling_2",
 ]
 WITH_TRL = ["sft_ratio", "sft_loss_difference", "dpo_loss_difference"]
 
@@ -24,6 +26,8 @@ def test_quick_run_has_all_rows_with_possible_values() -> None:
     assert set(rows) == {*ROWS, *([] if models.lacks() else WITH_TRL)}
     assert rows["replay_mismatches"].value == 0
     assert rows["segments_replayed"].value == 6
+    assert rows["process_mismatches"].value == 0
+    assert rows["scaling_2"].value > 0
     assert rows["logits_max_difference"].max == 0
     assert all(rows[name].value > 0 for name in rows if name.endswith(("_ratio", "_share")))
     assert all(rows[name].max < 1e-4 for name in rows if name.endswith("_loss_difference"))

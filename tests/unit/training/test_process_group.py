@@ -83,7 +83,7 @@ def _train(units: list[Unit], directory: Path, processes: int, rank: int, answer
 
 
 def traces(units: list[Unit], directory: Path, processes: int) -> list[tuple[str, float, bool]]:
-    """Return roots, losses and whether one process replays it: of units replicated, then of sharded ones."""
+    """Return root, loss and success of a replay of each unit, replicated and then sharded."""
     found = in_processes(_train, [(units, directory, processes, rank, ANSWERS) for rank in range(processes)])
     return found[0][1]
 

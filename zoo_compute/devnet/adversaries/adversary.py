@@ -19,7 +19,6 @@ from typing import Any
 from training_gym.runtime.profile import ExecutionProfile
 from zoo_compute.base.amounts import parse_zen
 from zoo_compute.devnet.adversaries.child import COPY, FABRICATE, FABRICATE_ADAPTERS
-from zoo_compute.node.agent import MakeExecutor
 from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.execution.executor import TASK_TIMEOUT_SECONDS, Executor, Progress
 from zoo_compute.node.process import run_node
@@ -44,9 +43,14 @@ class StateLosingExecutor(Executor):
     """Executor that trains and then applies ``lose`` to each boundary state's file."""
 
     def __init__(
-        self, lose: Callable[[Path], None], profile: ExecutionProfile, memory_bytes: int, workdir: Path
+        self,
+        lose: Callable[[Path], None],
+        profile: ExecutionProfile,
+        memory_bytes: int,
+        workdir: Path,
+        processes: int = 1,
     ) -> None:
-        super().__init__(profile, memory_bytes, workdir)
+        super().__init__(profile, memory_bytes, workdir, processes)
         self._lose = lose
 
     def run(
@@ -79,8 +83,10 @@ _STATE_LOSS = {WITHHOLD: _truncate, REFUSE: _make_unreadable}
 class DishonestExecutor(Executor):
     """Executor whose child trains every unit dishonestly, and replays honestly."""
 
-    def __init__(self, kind: str, profile: ExecutionProfile, memory_bytes: int, workdir: Path) -> None:
-        super().__init__(profile, memory_bytes, workdir)
+    def __init__(
+        self, kind: str, profile: ExecutionProfile, memory_bytes: int, workdir: Path, processes: int = 1
+    ) -> None:
+        super().__init__(profile, memory_bytes, workdir, processes)
         self._kind = kind
 
     def child_command(self) -> list[str]:
@@ -88,7 +94,7 @@ class DishonestExecutor(Executor):
         return ["zoo_compute.devnet.adversaries.child", *arguments, self._kind]
 
 
-def executor_of(kind: str) -> MakeExecutor:
+def executor_of(kind: str) -> Callable[..., Executor]:
     """Return the executor factory of one of the ``KINDS``. Raises ValueError for another kind."""
     if kind not in KINDS:
         raise ValueError(f"attack is {kind!r}; expected one of {', '.join(KINDS)}")

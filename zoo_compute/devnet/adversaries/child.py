@@ -1,4 +1,4 @@
-"""Training child of an adversary: arguments PROFILE MEMORY_BYTES KIND."""
+"""Training child of an adversary: arguments PROFILE MEMORY_BYTES PROCESSES KIND."""
 
 import sys
 from dataclasses import replace
@@ -30,13 +30,13 @@ def _load(profile_name: str) -> "Trainer":
 
     class FabricatingTrainer(Trainer):
         def run_unit(self, unit: Unit, output: Path, on_step: OnStep) -> UnitResult:
-            if sys.argv[3] == FABRICATE_ADAPTERS and unit.spec.adapter is None:
+            if sys.argv[-1] == FABRICATE_ADAPTERS and unit.spec.adapter is None:
                 return super().run_unit(unit, output, on_step)
             fabricated = fabricate_unit(unit, output)
             on_step(fabricated.steps - 1, fabricated.train_loss)
             return fabricated
 
-    if sys.argv[3] in (FABRICATE, FABRICATE_ADAPTERS):
+    if sys.argv[-1] in (FABRICATE, FABRICATE_ADAPTERS):
         return FabricatingTrainer(profile_named(profile_name))
 
     def train_as_neighbour(unit: Unit, state: Arrays, steps: range, on_step: OnStep) -> tuple[Arrays, float]:
@@ -46,9 +46,9 @@ def _load(profile_name: str) -> "Trainer":
         def run_unit(self, unit: Unit, output: Path, on_step: OnStep) -> UnitResult:
             return run_unit(unit, output, on_step, train=train_as_neighbour)
 
-    if sys.argv[3] == COPY:
+    if sys.argv[-1] == COPY:
         return CopyingTrainer(profile_named(profile_name))
-    attack = Attack(sys.argv[3])
+    attack = Attack(sys.argv[-1])
 
     class DishonestTrainer(Trainer):
         earlier: Vector | None = None
@@ -56,10 +56,12 @@ def _load(profile_name: str) -> "Trainer":
         def run_unit(self, unit: Unit, output: Path, on_step: OnStep) -> UnitResult:
             if attack is not Attack.STALE or self.earlier is not None:
                 segments = range(unit.spec.segments)
-                return run_unit(unit, output, on_step, train=dishonest_training(attack, segments, self.earlier))
+                return run_unit(
+                    unit, output, on_step, train=dishonest_training(attack, segments, self.earlier, self.train)
+                )
 
             def remember(unit: Unit, state: Arrays, steps: range, on_step: OnStep) -> tuple[Arrays, float]:
-                after, loss = train_steps(unit, state, steps, on_step)
+                after, loss = self.train(unit, state, steps, on_step)
                 self.earlier = parameter_change(unit, after)
                 return after, loss
 

@@ -1,9 +1,9 @@
 """Training child process: gives up network and programs, then runs tasks.
 
-``executor.py`` starts it as ``python -m zoo_compute.node.execution.child PROFILE MEMORY_BYTES`` with the profile's
-variables set. It reads tasks from standard input and answers on standard output (``frames.py``). The first
-message is ``ready``. Each task gets any number of ``progress`` and one ``result`` or ``error``. The process ends with
-its standard input.
+``executor.py`` starts it as ``python -m zoo_compute.node.execution.child PROFILE MEMORY_BYTES PROCESSES`` with the
+profile's variables set. It forks the other processes of a group (``follower.py``). It reads tasks from standard input
+and answers on standard output (``frames.py``). The first message is ``ready``. Each task gets any number of
+``progress`` and one ``result`` or ``error``. The process ends with its standard input.
 """
 
 import gc
@@ -11,15 +11,21 @@ import os
 import queue
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from training_gym.spec.errors import GymError
 from zoo_compute.node.execution import sandbox
+from zoo_compute.node.execution.failures import describe
+from zoo_compute.node.execution.follower import ProcessGroup
 from zoo_compute.node.execution.frames import encode_frame, take_frame
 
 if TYPE_CHECKING:
     from zoo_compute.node.execution.trainer import Trainer
+
+
+_SENDING = threading.Lock()
+_LOSS_SECONDS = 2.0
 
 
 def load_trainer(profile_name: str) -> "Trainer":
@@ -31,27 +37,47 @@ def load_trainer(profile_name: str) -> "Trainer":
 
 def main(load: "Callable[[str], Trainer]" = load_trainer) -> None:
     """Serve tasks until the parent closes the pipe."""
-    profile_name, memory_bytes = sys.argv[1], int(sys.argv[2])
+    profile_name, memory_bytes, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     requests, replies = os.dup(0), os.dup(1)
     os.dup2(2, 1)  # prints of libraries go to the log, not between the frames
-    network_removed = sandbox.enter(memory_bytes)
+    network_removed = sandbox.leave_network(keep_loopback=count > 1)
+    group = ProcessGroup(count, profile_name, memory_bytes)
+    sandbox.limit(memory_bytes)
 
     # The namespace requires a single thread, and the limits must precede the imports.
     gc.disable()  # collections take a fifth of the imports' time and find nothing
     trainer = load(profile_name)
     gc.freeze()
     gc.enable()
+    trainer.group = group
     sandbox.release_memory()  # of the probe: a node can wait long for work
+    is_busy = threading.Event()
+
+    def lost(failure: dict[str, str]) -> None:
+        """End with the task, whose other processes can wait for the lost one."""
+        with _SENDING:
+            if is_busy.is_set():
+                _write(replies, {"type": "error", **failure})
+            group.followers.end()
+            os._exit(1)
+
+    group.followers.watch(lost)
     _send(replies, {"type": "ready", "environment": trainer.environment, "network_removed": network_removed})
     for request in _requests(requests):
         sandbox.limit_processor_time(request["processor_seconds"])
+        group.processor_seconds = request["processor_seconds"]
+        is_busy.set()
         try:
             result = trainer.run(request["task"], lambda progress: _send(replies, {"type": "progress", **progress}))
             reply = {"type": "result", "result": result}
         except Exception as error:  # the parent receives every failure by code; this process continues
-            reply = {"type": "error", **_describe(error)}
+            reply = {"type": "error", **describe(error)}
+            if count > 1 and reply["code"] == "task_failed":
+                time.sleep(_LOSS_SECONDS)  # if a process was lost, `lost` ends this one
         sandbox.release_memory()  # of the task: a node can wait long for the next one
-        _send(replies, reply)
+        with _SENDING:
+            is_busy.clear()
+            _write(replies, reply)
 
 
 def _requests(descriptor: int) -> Iterator[dict[str, Any]]:
@@ -72,17 +98,13 @@ def _requests(descriptor: int) -> Iterator[dict[str, Any]]:
 
 
 def _send(descriptor: int, message: dict[str, Any]) -> None:
+    with _SENDING:
+        _write(descriptor, message)
+
+
+def _write(descriptor: int, message: dict[str, Any]) -> None:
     with os.fdopen(descriptor, "wb", closefd=False) as pipe:
         pipe.write(encode_frame(message))
-
-
-def _describe(error: Exception) -> dict[str, str]:
-    if isinstance(error, GymError):
-        return {"code": error.code, "field": error.field, "message": error.message}
-    text = f"{type(error).__name__}: {error}"[:500]
-    if isinstance(error, MemoryError) or sandbox.is_allocation_failure(text):
-        return {"code": "out_of_memory", "field": "task", "message": text}
-    return {"code": "task_failed", "field": "task", "message": text}
 
 
 if __name__ == "__main__":

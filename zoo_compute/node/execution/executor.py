@@ -5,6 +5,7 @@ second. It starts a fresh child after a kill, a crash, an allocation failure or 
 """
 
 import contextlib
+import logging
 import os
 import select
 import signal
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import zoo_compute
+from training_gym.runtime.launch import PROCESS_LOST
 from training_gym.runtime.profile import ExecutionProfile
 from zoo_compute.base.errors import ZooError
 from zoo_compute.node.execution import hardware, sandbox
@@ -34,18 +36,22 @@ _END_SECONDS = 2.0  # from a child's last output to its end
 _GIB = 1 << 30
 _INHERITED_VARIABLES = ("PATH", "LANG", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
 
-_RESTART_CODES = ("out_of_memory", "environment_changed", "task_failed")
+_RESTART_CODES = ("out_of_memory", "environment_changed", "task_failed", PROCESS_LOST)
 """Failures that require a fresh child: after a device failure, all further calls of its process fail."""
 
 Progress = Callable[[dict[str, Any]], None]
+
+
+log = logging.getLogger(__name__)
 
 
 class ExecutorError(Exception):
     """Failure of a task.
 
     Attributes:
-        code: ``timeout``, ``out_of_memory``, ``crashed``, ``start_failed``, ``closed``, ``task_failed`` or the code of
-            the task's :class:`training_gym.spec.errors.GymError` (``start_state_mismatch``, ...).
+        code: ``timeout``, ``out_of_memory``, ``crashed``, ``process_lost``, ``start_failed``, ``closed``,
+            ``task_failed`` or the code of the task's :class:`training_gym.spec.errors.GymError`
+            (``start_state_mismatch``, ...).
         field: the task's field or input at fault.
     """
 
@@ -72,12 +78,14 @@ class Executor:
         profile: execution profile; nodes of equal environment class can replay each other's work.
         memory_bytes: bound on the child's own data (not on the libraries it maps).
         workdir: existing directory for the child's log and temporary files.
+        processes: processes that may train a unit together, with ``memory_bytes`` each.
     """
 
-    def __init__(self, profile: ExecutionProfile, memory_bytes: int, workdir: Path) -> None:
+    def __init__(self, profile: ExecutionProfile, memory_bytes: int, workdir: Path, processes: int = 1) -> None:
         self._profile = profile
         self._memory_bytes = memory_bytes
         self.workdir = workdir.resolve()
+        self._processes = processes
         self._lock = threading.RLock()
         self._child: _Child | None = None
         self._closed = False
@@ -92,7 +100,8 @@ class Executor:
 
     def child_command(self) -> list[str]:
         """Module and arguments of the child."""
-        return ["zoo_compute.node.execution.child", self._profile.name, str(self._memory_bytes)]
+        arguments = self._profile.name, str(self._memory_bytes), str(self._processes)
+        return ["zoo_compute.node.execution.child", *arguments]
 
     def require_memory(self, needed: int) -> None:
         """Refuse a task that needs more bytes than are free. Raises ExecutorError."""
@@ -157,7 +166,7 @@ class Executor:
                 raise
             if error is None:
                 return result
-            if error.code in _RESTART_CODES:
+            if error.code in _RESTART_CODES or self._processes > 1:  # other processes can wait for this one
                 self._discard()
             raise error
 
@@ -199,7 +208,7 @@ class Executor:
             raise self._has_been_closed()
         if self._child is None or not self._child.alive:
             self._discard()
-            self._child = _Child(self.child_command(), self._profile.variables, self.workdir)
+            self._child = _Child(self.child_command(), self._profile.variables, self.workdir, self._processes)
             if self._closed:  # by another thread, before the child existed
                 self._discard()
                 raise self._has_been_closed()
@@ -218,6 +227,8 @@ class Executor:
             self._discard()
             raise ExecutorError("start_failed", "executor", error.message) from None
         self.last_class = str(child.ready["environment"])
+        if self._processes > 1 and not child.ready["network_removed"]:
+            log.warning("network_not_removed: the kernel refuses a namespace; processes meet on the machine's loopback")
         return child
 
     def _has_been_closed(self) -> ExecutorError:
@@ -233,8 +244,9 @@ class Executor:
 class _Child:
     """Process with its two pipes. ``ready`` is its first message, empty before that."""
 
-    def __init__(self, command: list[str], variables: dict[str, str], workdir: Path) -> None:
+    def __init__(self, command: list[str], variables: dict[str, str], workdir: Path, processes: int) -> None:
         self.ready: dict[str, Any] = {}
+        self._exit_code = PROCESS_LOST if processes > 1 else "crashed"
         self._log = workdir / "executor.log"
         self._buffer = bytearray()
         inherited = {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ}
@@ -311,5 +323,6 @@ class _Child:
         cause = signal.Signals(-status).name if status < 0 else f"exit status {status}"
         # The system kills the process with the most memory when none is left.
         killed = ended_itself and status == -signal.SIGKILL
-        code = "out_of_memory" if killed or sandbox.is_allocation_failure(last_words) else "crashed"
+        is_short = sandbox.is_allocation_failure(last_words) or (killed and self._exit_code != PROCESS_LOST)
+        code = "out_of_memory" if is_short else self._exit_code
         return ExecutorError(code, "executor", f"the child ended with {cause}. {last_words}".strip())

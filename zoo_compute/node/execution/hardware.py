@@ -61,6 +61,11 @@ def profile(name: str | None = None) -> ExecutionProfile:
         raise ConfigError(code, str(error), remedy="Remove --profile, or choose one.") from error
 
 
+def processes(profile: ExecutionProfile) -> int:
+    """Return how many processes may train a unit: one for each GPU, or one on a CPU."""
+    return max(1, detect().gpu_count) if profile.device == "cuda" else 1
+
+
 def _nvidia_gpus() -> list[tuple[str, float | None]]:
     tool = shutil.which("nvidia-smi")
     if tool is None:

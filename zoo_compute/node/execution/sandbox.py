@@ -6,13 +6,18 @@ mistakes: a recursive parser, an oversized specification, a library that opens c
 
 import contextlib
 import ctypes
+import fcntl
 import os
 import resource
+import socket
+import struct
 import sys
 
 _CLONE_NEWUSER = 0x10000000
 _CLONE_NEWNET = 0x40000000
 _PR_SET_NO_NEW_PRIVS = 38
+_SIOCSIFFLAGS = 0x8914
+_IFF_UP = 1
 
 _REFUSED_EVENTS = frozenset(
     {
@@ -38,20 +43,14 @@ _ALLOCATION_FAILURES = (
 )
 
 
-def enter(memory_bytes: int) -> bool:
-    """Drop network and programs permanently, bound memory and files; before any thread.
-
-    Returns:
-        True if the kernel removed the network too; otherwise only Python's audit hook refuses it.
-    """
-    isolated = _leave_network()
+def limit(memory_bytes: int) -> None:
+    """Drop programs and Python's sockets permanently, bound memory and files."""
     ctypes.CDLL(None).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     # RLIMIT_DATA instead of address space: torch and CUDA reserve far more address space than they use.
     resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
     resource.setrlimit(resource.RLIMIT_FSIZE, (memory_bytes, memory_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     sys.addaudithook(_refuse)
-    return isolated
 
 
 def is_allocation_failure(text: str) -> bool:
@@ -72,8 +71,34 @@ def limit_processor_time(seconds: float) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
 
 
+def leave_network(keep_loopback: bool = False) -> bool:
+    """Move into an empty network namespace through a user namespace, which needs no privilege.
+
+    Args:
+        keep_loopback: give it a loopback device for the processes of a group, which are forked from this one. Where
+            the kernel refuses that, the processes stay where they are and meet on the machine's loopback.
+
+    Returns:
+        True if the kernel removed the network.
+    """
+    if not keep_loopback:
+        return _leave_network()
+    trial = os.fork()
+    if trial == 0:
+        os._exit(0 if _leave_network() and _raise_loopback() else 1)
+    return os.waitpid(trial, 0)[1] == 0 and _leave_network() and _raise_loopback()
+
+
+def _raise_loopback() -> bool:
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+            fcntl.ioctl(control, _SIOCSIFFLAGS, struct.pack("16sH22x", b"lo", _IFF_UP))
+    except OSError:
+        return False
+    return True
+
+
 def _leave_network() -> bool:
-    """Move into an empty network namespace through a user namespace, which needs no privilege."""
     user, group = os.getuid(), os.getgid()
     if ctypes.CDLL(None).unshare(_CLONE_NEWUSER | _CLONE_NEWNET) != 0:
         return False

@@ -23,9 +23,10 @@ from training_gym.spec.errors import ProfileError
 from training_gym.units.checkpoint import load_state
 from training_gym.units.environment_class import environment_class
 from training_gym.units.replica_state import error_feedback_digest
-from training_gym.units.steps import OnStep, train_steps
+from training_gym.units.steps import OnStep, Train, train_steps
 from training_gym.units.trace import Unit, UnitResult, inner_leaf, leaf_at
 from training_gym.units.unit import replay, replay_end_state, run_unit, segment_steps, unit_result
+from zoo_compute.node.execution.follower import ProcessGroup
 from zoo_compute.node.execution.tasks import (
     Task,
     TaskError,
@@ -123,6 +124,9 @@ class Trainer:
             "prove_open": self._prove_open,
         }
         self._prover: Prover | None = None
+        self.group: ProcessGroup | None = None
+        self.train: Train = train_steps
+        """Honest training of the present unit, in all its processes."""
 
     def run(self, task: Task, on_progress: OnProgress) -> dict[str, Any]:
         """Return the task's result object, with the seconds it took.
@@ -147,7 +151,10 @@ class Trainer:
         def report(step: int, loss: float) -> None:
             on_progress({"step": step + 1, "steps": unit.spec.training.inner_steps, "loss": loss})
 
-        return write_unit_result(unit, self.run_unit(unit, output, report), output)
+        assert self.group is not None
+        with self.group.training(dict(task), unit) as self.train:
+            result = self.run_unit(unit, output, report)
+        return write_unit_result(unit, result, output)
 
     def _unit(self, task: Task) -> Unit:
         """Probe again at random: results of a changed device would cost this node its stake."""
@@ -159,7 +166,7 @@ class Trainer:
 
     def run_unit(self, unit: Unit, output: Path, on_step: OnStep) -> UnitResult:
         """Run a unit, its states in ``output``; raises as :func:`training_gym.units.unit.run_unit`."""
-        return run_unit(unit, output, on_step)
+        return run_unit(unit, output, on_step, train=self.train)
 
     def _replay(self, task: Task, on_progress: OnProgress) -> dict[str, Any]:
         unit = self._unit(task)

@@ -1,0 +1,121 @@
+"""Units on the processes of one node: trained, interrupted by a lost process, and false."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Timer
+from typing import Any
+
+import psutil
+import pytest
+from kit.training import TEXT, one_file
+from kit.waiting import wait_until
+
+from training_gym.runtime.profile import CPU
+from training_gym.spec.config import TrainingSpec
+from training_gym.units.checkpoint import initial_checkpoint
+from zoo_compute.devnet.adversaries.adversary import executor_of
+from zoo_compute.node.execution.executor import Executor, ExecutorError
+
+MEMORY = 2 << 30
+SETTINGS = {"rounds": 1, "inner_steps": 4, "segment_steps": 2, "batch_size": 4, "gradient_shards": 2, "warmup_steps": 0}
+
+
+def specification(**training: Any) -> dict[str, Any]:
+    model = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "sequence_length": 16}
+    document = {"model_config": model, "data_config": {"dataset": "x" * 46}, "training_config": SETTINGS | training}
+    return TrainingSpec.from_dict(document).to_dict()
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
+    with Executor(CPU, MEMORY, tmp_path_factory.mktemp("alone")) as running:
+        running.start()
+        yield running
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Executor]:
+    (tmp_path / "pair").mkdir()
+    with Executor(CPU, MEMORY, tmp_path / "pair", processes=2) as running:
+        running.start()
+        yield running
+
+
+@pytest.fixture
+def task(alone: Executor, tmp_path: Path) -> dict[str, Any]:
+    spec = specification()
+    (tmp_path / "checkpoint").write_bytes(initial_checkpoint(TrainingSpec.from_dict(spec)))
+    (tmp_path / "output").mkdir()
+    return {
+        "kind": "train",
+        "spec": spec,
+        "job_id": "0x" + "11" * 32,
+        "round": 0,
+        "slot": 1,
+        "checkpoint": str(tmp_path / "checkpoint"),
+        "train_data": one_file(tmp_path / "text", TEXT),
+        "slot_state": None,
+        "environment": alone.environment_class,
+        "output": str(tmp_path / "output"),
+    }
+
+
+def processes_of(executor: Executor) -> list[psutil.Process]:
+    """Return the living training processes, process 0 first."""
+    found = [one for one in psutil.Process().children(recursive=True) if one.status() != psutil.STATUS_ZOMBIE]
+    return sorted((one for one in found if one.cwd() == str(executor.workdir)), key=lambda one: one.create_time())
+
+
+def is_alive(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
+def replayed(executor: Executor, task: dict[str, Any], result: dict[str, Any], segment: int) -> str:
+    parts = {"start_leaf": result["leaves"][segment], "state": result["states"][segment]}
+    return str(executor.run({**task, "kind": "replay", "segment": segment, **parts}, 60)["end_leaf"])
+
+
+def test_one_process_replays_unit_of_two(alone: Executor, pair: Executor, task: dict[str, Any]) -> None:
+    assert pair.environment_class == alone.environment_class
+    result = pair.run(task, 120)
+    first, second = processes_of(pair)
+    assert result["trace_root"] == alone.run(task, 60)["trace_root"]
+    for segment in range(2):
+        assert replayed(alone, task, result, segment) == result["leaves"][segment + 1]
+    assert pair._child is not None
+    spaces = {os.readlink(f"/proc/{pid}/ns/net") for pid in (os.getpid(), first.pid, second.pid)}
+    assert len(spaces) == (2 if pair._child.ready["network_removed"] else 1)
+
+
+@pytest.mark.parametrize(
+    ("rank", "step"),
+    [(1, 2), *(pytest.param(*case, marks=pytest.mark.long) for case in [(0, 2), (1, 3), (1, 0)])],
+)
+def test_unit_is_repeated_after_lost_process(
+    alone: Executor, pair: Executor, task: dict[str, Any], rank: int, step: int
+) -> None:
+    """Step 0 is before the group forms, step 3 before the last one."""
+    assert pair.environment_class == alone.environment_class  # waits until both processes are there
+    group = processes_of(pair)
+    if step == 0:
+        group[rank].suspend()  # it cannot join the group
+        Timer(1, group[rank].kill).start()
+
+    def kill(seen: dict[str, Any]) -> None:
+        if seen["step"] == step:
+            group[rank].kill()
+
+    with pytest.raises(ExecutorError) as loss:
+        pair.run(task, 120, kill)
+    assert loss.value.code == "process_lost"
+    wait_until(lambda: not any(map(is_alive, group)))
+    assert pair.run(task, 120)["trace_root"] == alone.run(task, 60)["trace_root"]
+
+
+def test_false_step_of_two_processes_fails_replay(alone: Executor, task: dict[str, Any], tmp_path: Path) -> None:
+    with executor_of("skip-step")(CPU, MEMORY, tmp_path, 2) as cheat:
+        result = cheat.run(task, 120)
+        assert len(processes_of(cheat)) == 2
+    for segment in range(2):
+        assert replayed(alone, task, result, segment) != result["leaves"][segment + 1]
