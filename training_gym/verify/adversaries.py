@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from training_gym.data.dataset import unit_places
-from training_gym.model.layout import Arrays, parameter_shapes
+from training_gym.model.layout import Arrays, NamedArrays, parameter_shapes
 from training_gym.model.tensors import Vector, flatten, unflatten
 from training_gym.spec.config import TrainingSpec
 from training_gym.units.trace import Unit
@@ -42,7 +42,7 @@ def dishonest_training(attack: Attack, segments: Collection[int], earlier: Vecto
     if attack is Attack.STALE and earlier is None:
         raise ValueError("earlier is None; expected an earlier unit's change for a stale payload")
 
-    def train(unit: Unit, state: Arrays, steps: range, on_step: OnStep) -> tuple[Arrays, float]:
+    def train(unit: Unit, state: NamedArrays, steps: range, on_step: OnStep) -> tuple[Arrays, float]:
         if steps.start // unit.spec.training.segment_steps not in segments:
             return train_steps(unit, state, steps, on_step)
         match attack:
@@ -65,7 +65,7 @@ def dishonest_training(attack: Attack, segments: Collection[int], earlier: Vecto
     return train
 
 
-def parameter_change(unit: Unit, end_state: Arrays) -> Vector:
+def parameter_change(unit: Unit, end_state: NamedArrays) -> Vector:
     """Return a unit's change of the parameters [num_parameters], for a stale payload."""
     ended = {name: end_state[f"parameters.{name}"] for name in parameter_shapes(unit.spec)}
     return flatten(ended) - flatten(unit.checkpoint)
@@ -77,6 +77,6 @@ def _edited(unit: Unit, step: int) -> Unit:
     return replace(unit, train=unit.train.with_changed_token(shard, sample))
 
 
-def _moved(spec: TrainingSpec, state: Arrays, by: Vector) -> Arrays:
+def _moved(spec: TrainingSpec, state: NamedArrays, by: Vector) -> Arrays:
     moved = {f"parameters.{name}": state[f"parameters.{name}"] + part for name, part in unflatten(spec, by).items()}
-    return state | moved
+    return {**state, **moved}
