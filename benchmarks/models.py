@@ -6,6 +6,8 @@
   The loop has the same Llama and batches, and ``torch.optim.AdamW``.
 - ``lora_ratio``: the same with LoRA of ``peft`` on every matrix.
 - ``peak_memory_ratio``: largest resident memory of the LoRA unit's process to that of the loop's.
+- ``unit_copies``: largest resident memory that a unit adds to its process, in copies of the trained parameters.
+- ``hash_share``: time of the digests of a unit's states to that of the unit.
 - ``lora_payload_share``: bytes of the LoRA unit's payload to those of the base's weights.
 - ``replay_mismatches`` of ``segments_replayed``: six architectures, whole and LoRA; another process replays.
 - ``logits_max_difference``: trained and exported models, loaded by ``from_pretrained``.
@@ -28,7 +30,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from benchmarks.report import Row, progress, row, run
-from benchmarks.training import data_runs, model_runs, process_runs, tuning_runs
+from benchmarks.training import data_runs, model_runs, process_runs, tuning_runs, unit_memory
 from training_gym.runtime.profile import CPU
 from training_gym.spec.adapters import read_adapter
 from training_gym.spec.architectures import ARCHITECTURES, ModelConfig, read_model
@@ -75,6 +77,26 @@ def speeds(quick: bool, directory: Path) -> list[Row]:
         if is_adapter:
             rows.append(row("peak_memory_ratio", "ratio", memory, "whole processes"))
     return rows
+
+
+def memory(quick: bool, directory: Path) -> list[Row]:
+    """Return the rows of a unit's memory and of the digests of its states."""
+    sizes = {"num_hidden_layers": 4, "num_attention_heads": 4, "sequence_length": 16 if quick else 256}
+    steps: dict[str, Any] = {"inner_steps": 2, "segment_steps": 1, "batch_size": 1}
+    if not quick:
+        steps = {"inner_steps": 20, "segment_steps": 5, "batch_size": 8}
+    wide, small = (
+        specification(read_model(sizes | {"hidden_size": size}), False, **steps) for size in (128 if quick else 512, 32)
+    )
+    copies, shares = [], []
+    for turn in range(1 if quick else TURNS):
+        progress(f"memory of a unit, {turn + 1}")
+        folder = directory / f"memory-{turn}"
+        peaked = replace(wide, training=replace(wide.training, inner_steps=2, segment_steps=1, batch_size=1))
+        copies.append(in_fresh_process(unit_memory.unit_copies, peaked, small, folder / "copies"))
+        shares.append(in_fresh_process(unit_memory.hash_share, wide, folder / "hash"))
+    note = f"AdamW, {wide.num_parameters():,} parameters trained"
+    return [row("unit_copies", "copies", copies, note), row("hash_share", "ratio", shares, note)]
 
 
 def replays(quick: bool, directory: Path) -> list[Row]:
@@ -193,7 +215,7 @@ def measure(quick: bool) -> list[Row]:
     os.environ.update(CPU.variables)  # started processes inherit them before they load torch
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory)
-        trained = speeds(quick, folder) + replays(quick, folder) + processes(quick)
+        trained = speeds(quick, folder) + memory(quick, folder) + replays(quick, folder) + processes(quick)
         return trained + tuning(quick, folder) + data_speed(quick, folder)
 
 

@@ -23,7 +23,7 @@ from benchmarks.training.corpus import standard_library
 from training_gym.compress.payload_format import decode, encode
 from training_gym.data.dataset import one_shard
 from training_gym.data.shards import Tokens
-from training_gym.model.layout import Arrays, initial_parameters
+from training_gym.model.layout import Arrays, NamedArrays, initial_parameters
 from training_gym.model.tensors import Vector
 from training_gym.runtime.determinism import configure
 from training_gym.runtime.profile import CPU, ExecutionProfile
@@ -31,7 +31,7 @@ from training_gym.spec.architectures import ModelConfig, read_model
 from training_gym.spec.config import TrainingConfig, TrainingSpec
 from training_gym.spec.errors import ResultMismatch
 from training_gym.units.environment_class import environment_class
-from training_gym.units.replica_state import error_feedback_digest, fresh_slot_state, load_slot_state
+from training_gym.units.replica_state import error_feedback_digest, fresh_slot_state, load_slot_state, write_slot_state
 from training_gym.units.steps import OnStep, train_steps
 from training_gym.units.trace import Unit, check_result, inner_leaf, load_boundary_state, state_path
 from training_gym.units.unit import replay_end_state, replay_segment, run_unit, segment_steps
@@ -132,7 +132,7 @@ def _train(directory: Path, class_name: str, environment: str, plan: Mapping[str
         result = run_unit(unit_of(spec, number, environment), folder)
         leaves[f"{spec} {number}"] = [to_hex(leaf) for leaf in result.leaves]
         (folder / _PAYLOAD).write_bytes(result.payload)
-        (folder / _SLOT_STATE).write_bytes(result.slot_state)
+        write_slot_state(folder / _SLOT_STATE, result.slot_state)
     trained = {"environment": environment, "leaves": leaves}
     (directory / class_name / "trained.json").write_text(json.dumps(trained))
     return trained
@@ -228,7 +228,7 @@ def _payloads(directory: Path, environment: str, specs: list[str]) -> Any:
         other = decode(SPECS[spec], run_unit(unit_of(spec, 0, environment), directory).payload).dense()
         unit = unit_of(spec, 1, environment)
         result = run_unit(unit, directory)
-        sent, left = decode(unit.spec, result.payload).dense(), load_slot_state(unit.spec, result.slot_state)
+        sent, left = decode(unit.spec, result.payload).dense(), result.slot_state
         wanted = left.error_feedback + sent
         false = {
             "flipped, five times as large": -5 * sent,
@@ -258,7 +258,7 @@ def _time(directory: Path, environment: str, spec: str, repetitions: int) -> Any
     for _ in range(repetitions):
         replaying = 0.0
 
-        def train(unit: Unit, state: Arrays, steps: range, on_step: OnStep) -> tuple[Arrays, float]:
+        def train(unit: Unit, state: NamedArrays, steps: range, on_step: OnStep) -> tuple[Arrays, float]:
             # Replayed right before training, since the machine's speed fluctuates within seconds.
             nonlocal replaying
             began, segment = time.process_time(), steps.start // unit.spec.training.segment_steps

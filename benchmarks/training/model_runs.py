@@ -140,7 +140,7 @@ def logits_difference(spec: TrainingSpec, folder: Path) -> float:
     unit = unit_of(spec, folder)
     with tempfile.TemporaryDirectory() as directory:
         result = run_unit(unit, Path(directory))
-    trained = aggregate(spec, unit.checkpoint, {0: result.payload}).parameters
+    trained = aggregate(spec, dict(unit.checkpoint), {0: result.payload}).parameters
     write_folder(spec.model, trained, folder)
     tokens = torch.from_numpy(collate(training_samples(spec, _text(spec), 0, 0, 0)).inputs)
     network = Network(spec, trained, "cpu").eval()

@@ -29,7 +29,7 @@ from training_gym.model.layout import Arrays, initial_parameters, parameter_shap
 from training_gym.model.tensors import load_arrays
 from training_gym.optimise.parallel_steps import ProcessGroup
 from training_gym.spec.config import TrainingSpec
-from training_gym.units.replica_state import ReplicaState, fresh_slot_state, load_slot_state
+from training_gym.units.replica_state import ReplicaState, fresh_slot_state
 from training_gym.units.trace import Unit, load_boundary_state, state_path
 from training_gym.units.unit import run_unit
 
@@ -88,7 +88,7 @@ def train_unit(
     unit = Unit(spec, _NO_HASH, round_, slot, parameters, one_shard(spec, train), state, _NO_HASH)
     with tempfile.TemporaryDirectory() as directory:
         result = run_unit(unit, Path(directory))
-    return result.payload, load_slot_state(spec, result.slot_state)
+    return result.payload, result.slot_state
 
 
 def next_replica_states(

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from training_gym.compress.payload_format import Format, Payload, decode_vector, encode_step, layout_digest
+from training_gym.compress.payload_format import Format, Payload, decode_vector, encode_step, layout_digest, subtract
 from training_gym.model.layout import Arrays, parameter_sizes
 from training_gym.model.tensors import FlatView, Vector, load_arrays, save_arrays, unflatten
 from training_gym.runtime.compiled import compiled
@@ -95,7 +95,7 @@ def outer_step(spec: TrainingSpec, parameters: Arrays, mean: Vector, state: Oute
         return OuterStep(_moved(spec, parameters, step), b"", OuterState(mean, carried, state.residual))
     update, sent = encode_step(downlink(spec), step)
     moved = _moved(spec, parameters, sent)
-    map_in_threads(lambda part: _subtract(step[sent.chunks.values(part)], part, sent), sent.chunks.cut(parts(size)))
+    subtract(step, sent)
     return OuterStep(moved, update, OuterState(mean, carried, step))
 
 

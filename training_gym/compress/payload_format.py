@@ -51,7 +51,7 @@ from training_gym.compress.quantise import (
 from training_gym.compress.scale_choice import canonical_codes, narrowest
 from training_gym.model.layout import parameter_shapes, parameter_sizes
 from training_gym.model.tensors import Vector
-from training_gym.runtime.threads import map_in_threads
+from training_gym.runtime.threads import map_in_threads, parts
 from training_gym.spec.config import CHUNK, TrainingSpec
 from training_gym.spec.errors import PayloadError
 from zoo_protocol.hashing import canonical_json, sha256
@@ -162,6 +162,16 @@ class Payload:
         borders = slice(part.start, part.stop + 1)
         starts, entries = self.chunks.starts[borders], self.chunks.entries[borders]
         add_entries(total, starts, entries, self.codes, self.offsets, amounts[part], factor)
+
+
+def subtract(vector: Vector, payload: Payload) -> None:
+    """Subtract a payload from a vector in place, with one rounding per entry."""
+    chunks = payload.chunks
+
+    def change(part: slice) -> None:
+        payload.add_to(vector[chunks.values(part)], part, payload.meaning, -1)
+
+    map_in_threads(change, chunks.cut(parts(len(vector))))
 
 
 def uplink(spec: TrainingSpec) -> Format:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -84,7 +85,7 @@ def restore_error_feedback(spec: TrainingSpec, slot_state: ReplicaState, payload
     return replace(slot_state, error_feedback=np.where(np.isfinite(total), total, left))
 
 
-def start_slot_state(spec: TrainingSpec, data: bytes | None, payload: bytes | None) -> ReplicaState:
+def start_slot_state(spec: TrainingSpec, data: bytes | Path | None, payload: bytes | None) -> ReplicaState:
     """Return a unit's start state: from a file or fresh, with ``payload`` restored.
 
     The payload's own header gives its entries per chunk, which may differ from those of ``spec``.

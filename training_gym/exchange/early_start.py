@@ -9,13 +9,13 @@ import numpy as np
 
 from training_gym.compress.link_adaptation import with_top_k
 from training_gym.compress.payload_format import decode, top_k_of
-from training_gym.model.layout import Arrays
+from training_gym.model.layout import NamedArrays
 from training_gym.model.tensors import flatten, unflatten
 from training_gym.runtime.threads import spans
 from training_gym.spec.config import TrainingSpec
 
 
-def start_parameters(spec: TrainingSpec, checkpoint: Arrays, payload: bytes | None) -> Arrays:
+def start_parameters(spec: TrainingSpec, checkpoint: NamedArrays, payload: bytes | None) -> NamedArrays:
     """Return a unit's start parameters: the checkpoint plus the replica's own ``payload``.
 
     The update is outer rate · (1 + outer momentum) · payload: the immediate effect of a pseudo-gradient in the outer

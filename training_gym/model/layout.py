@@ -6,6 +6,7 @@ every machine computes the same bits with any torch or numpy. A job on a base mo
 
 import hashlib
 import math
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,8 @@ from training_gym.spec.architectures import Tensor
 from training_gym.spec.config import TrainingConfig, TrainingSpec
 
 Arrays = dict[str, NDArray[np.float32]]
+NamedArrays = Mapping[str, NDArray[np.float32]]
+"""Arrays by name that may be read from a file at each access."""
 
 
 def parameter_shapes(spec: TrainingSpec) -> dict[str, tuple[int, ...]]:

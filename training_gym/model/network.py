@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from training_gym.data.samples import IGNORED, Batch
 from training_gym.model.folder import load_files
-from training_gym.model.layout import Arrays
+from training_gym.model.layout import NamedArrays
 from training_gym.model.library import library_config
 from training_gym.spec.adapters import PREFIX
 from training_gym.spec.architectures import ARCHITECTURES, ModelConfig
@@ -54,7 +54,7 @@ def rows_on(device: str, batch: Batch) -> Rows:
 class Network(nn.Module):
     """Decoder with the trained parameters of a job; the others are frozen."""
 
-    def __init__(self, spec: TrainingSpec, parameters: Arrays, device: str, base: Base | None = None) -> None:
+    def __init__(self, spec: TrainingSpec, parameters: NamedArrays, device: str, base: Base | None = None) -> None:
         """Build the network with a copy of ``parameters``.
 
         Args:

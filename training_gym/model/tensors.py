@@ -9,6 +9,7 @@ import math
 import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 
@@ -17,7 +18,8 @@ import safetensors.numpy
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
-from training_gym.model.layout import Arrays, parameter_shapes
+from training_gym.model.layout import Arrays, NamedArrays, parameter_shapes
+from training_gym.runtime.threads import map_in_threads
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import StateError
 from zoo_protocol import merkle
@@ -25,6 +27,7 @@ from zoo_protocol import merkle
 Vector = NDArray[np.float32]
 _HEADER_ALLOWANCE = 1 << 16
 _HEADER_PER_TENSOR = 512
+_MAPPED_TYPES = {"F32": "<f4"}
 
 
 class TensorDigest:
@@ -71,7 +74,28 @@ def tensor_leaf(name: str, values: NDArray[np.float32]) -> bytes:
 
 def tensor_digest(arrays: Mapping[str, NDArray[np.float32]]) -> bytes:
     """Return the :class:`TensorDigest` of arrays in the order of their names (32 bytes)."""
-    return merkle.root([tensor_leaf(name, arrays[name]) for name in sorted(arrays)])
+    return merkle.root(map_in_threads(lambda name: tensor_leaf(name, arrays[name]), sorted(arrays)))
+
+
+class LazyArrays(Mapping[str, NDArray[np.float32]]):
+    """Arrays by name, each made at every access, so that only those in use take memory."""
+
+    def __init__(self, sources: Mapping[str, Callable[[], NDArray[np.float32]]]) -> None:
+        self.sources = sources
+
+    def __getitem__(self, name: str) -> NDArray[np.float32]:
+        return self.sources[name]()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.sources)
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+
+def renamed(arrays: Mapping[str, NDArray[np.float32]], names: Mapping[str, str]) -> LazyArrays:
+    """Return some of ``arrays`` under other names: ``names`` has each one's former name."""
+    return LazyArrays({name: partial(arrays.__getitem__, former) for name, former in names.items()})
 
 
 def flatten(arrays: Mapping[str, NDArray[np.float32]]) -> Vector:
@@ -128,14 +152,14 @@ def save_arrays(arrays: Mapping[str, NDArray[np.float32]]) -> bytes:
     return b"".join(safetensors_pieces(arrays))
 
 
-def safetensors_pieces(arrays: Mapping[str, NDArray[np.float32]]) -> list[bytes | memoryview]:
-    """Return the bytes of :func:`save_arrays` in pieces that are views of ``arrays``.
+def safetensors_pieces(arrays: Mapping[str, NDArray[np.float32]]) -> Iterator[bytes | memoryview]:
+    """Yield the bytes of :func:`save_arrays` in pieces that are views of ``arrays``.
 
     The library copies each array twice, which takes longer than hashing the file.
     """
-    ordered = {name: np.ascontiguousarray(arrays[name], "<f4") for name in sorted(arrays)}
-    header = _header({name: array.shape for name, array in ordered.items()})
-    return [header, *(array.reshape(-1).view(np.uint8).data for array in ordered.values())]
+    yield _header({name: array.shape or (1,) for name, array in arrays.items()})
+    for name in sorted(arrays):
+        yield np.ascontiguousarray(arrays[name], "<f4").reshape(-1).view(np.uint8).data
 
 
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[np.float32]]) -> None:
@@ -210,14 +234,55 @@ def load_arrays(data: bytes, shapes: Mapping[str, tuple[int, ...]], what: str) -
     Raises:
         StateError: too large, malformed, unexpected tensors, or a value is not finite.
     """
-    expected = sum(4 * int(np.prod(shape)) for shape in shapes.values())
-    limit = expected + _HEADER_ALLOWANCE + _HEADER_PER_TENSOR * len(shapes)
-    if len(data) > limit:
-        raise StateError("too_large", what, f"has {len(data)} bytes; expected at most {limit} for this model")
+    _check_size(len(data), shapes, what)
     try:
         arrays = safetensors.numpy.load(data)
     except (SafetensorError, KeyError, ValueError) as error:
-        raise StateError("malformed", what, f"is not a safetensors file ({error!s:.120}); fetch it again") from error
+        raise _malformed(what, error) from error
+    _check_arrays(arrays, shapes, what)
+    return arrays
+
+
+def map_arrays(path: Path, shapes: Mapping[str, tuple[int, ...]], what: str) -> LazyArrays:
+    """Return what :func:`load_arrays` does of a file, each array mapped at its access."""
+    _check_size(path.stat().st_size, shapes, what)
+    try:
+        with safetensors.safe_open(path, "numpy"):
+            arrays = mapped_arrays(path)
+        _check_arrays(arrays, shapes, what)
+    except (SafetensorError, KeyError, ValueError, TypeError) as error:
+        raise _malformed(what, error) from error
+    return arrays
+
+
+def mapped_arrays(path: Path) -> LazyArrays:
+    """Return the arrays of a file that this machine wrote, or whose format was checked."""
+    with path.open("rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        header = json.loads(file.read(length))
+    header.pop("__metadata__", None)
+
+    def source(dtype: str, shape: Sequence[int], offset: int) -> Callable[[], NDArray[np.float32]]:
+        kind = _MAPPED_TYPES.get(dtype, "V1")
+        return lambda: np.memmap(path, kind, "r", 8 + length + offset, tuple(shape))
+
+    return LazyArrays(
+        {name: source(one["dtype"], one["shape"], one["data_offsets"][0]) for name, one in header.items()}
+    )
+
+
+def _malformed(what: str, error: Exception) -> StateError:
+    return StateError("malformed", what, f"is not a safetensors file ({error!s:.120}); fetch it again")
+
+
+def _check_size(size: int, shapes: Mapping[str, tuple[int, ...]], what: str) -> None:
+    expected = sum(4 * int(np.prod(shape)) for shape in shapes.values())
+    limit = expected + _HEADER_ALLOWANCE + _HEADER_PER_TENSOR * len(shapes)
+    if size > limit:
+        raise StateError("too_large", what, f"has {size} bytes; expected at most {limit} for this model")
+
+
+def _check_arrays(arrays: NamedArrays, shapes: Mapping[str, tuple[int, ...]], what: str) -> None:
     if set(arrays) != set(shapes):
         differing = sorted(set(arrays) ^ set(shapes))[:3]
         raise StateError("wrong_tensors", what, f"tensors differ from this model's: {', '.join(differing)}")
@@ -227,4 +292,3 @@ def load_arrays(data: bytes, shapes: Mapping[str, tuple[int, ...]], what: str) -
             raise StateError("wrong_tensors", what, f"{name} is {array.dtype}{array.shape}, expected float32{shape}")
         if not np.isfinite(array).all():
             raise StateError("not_finite", what, f"{name} has a value that is not finite")
-    return arrays

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from training_gym.model.layout import Arrays
+from training_gym.model.layout import Arrays, NamedArrays
 from training_gym.model.network import Network
 from training_gym.optimise.ordered_sum import tree_sum
 
@@ -110,7 +110,7 @@ class ReplicatedProcesses(OneProcess):
         return found.view(self.count, -1)
 
 
-def send_steps(steps: range | None, state: Arrays, device: str) -> None:
+def send_steps(steps: range | None, state: NamedArrays, device: str) -> None:
     """Send inner ``steps`` and their start state from process 0 to the others; None ends a unit."""
     given = (-1, -1) if steps is None else (steps.start, steps.stop)
     dist.broadcast(torch.tensor(given, device=device), 0)

@@ -12,7 +12,7 @@ MAX_LOGITS = 1 << 24
 """Logits in memory at once (64 MB in float32): a large vocabulary's loss is computed in parts."""
 _LOGIT_COPIES = 4
 """Logits, their logarithms, and the gradients of both."""
-_STEP_COPIES, _CODEC_COPIES = 5, 4
+_STEP_COPIES, _CODEC_COPIES = 5, 3
 """Temporary copies: of the largest tensor in an optimiser's step, of all parameters when a payload is encoded."""
 _GATED_HIDDEN, _GPT2_HIDDEN = 4, 5
 """Values of ``intermediate_size`` that a layer keeps: of a gated product, of an approximated GELU."""
@@ -61,8 +61,8 @@ def _product_weights(spec: TrainingSpec) -> int:
 def unit_memory_bytes(spec: TrainingSpec) -> int:
     """Return the peak bytes that a unit's training holds, without the process's libraries.
 
-    It adds parameters, gradients, moments, error feedback and boundary states to a base model and the activations of
-    one micro-batch at full length. A device with its own memory holds less of it.
+    It adds parameters, gradients, moments and error feedback to a base model and the activations of one micro-batch
+    at full length. A device with its own memory holds less of it.
     """
     return _state_bytes(spec) + _base_bytes(spec) + _activation_bytes(spec)
 
@@ -71,9 +71,11 @@ def _state_bytes(spec: TrainingSpec) -> int:
     trained = spec.num_parameters()
     muon = spec.training.optimizer == "muon"
     moments = 2 * trained - sum(math.prod(one.shape) for one in spec.trained_tensors() if muon and one.role == "matrix")
-    held = (2 * trained + moments) + (trained + moments)  # checkpoint and replica state; a boundary state
+    held = 2 * trained + moments  # parameters and error feedback; the checkpoint and boundary states stay in files
+    if spec.training.round_delay:
+        held += trained  # the unit starts from a checkpoint that its own payload has changed
     sums = trained * (spec.training.gradient_shards.bit_length() - 1)  # one for each level of the tree
-    steps = 2 * trained + moments + sums + _STEP_COPIES * max(math.prod(one.shape) for one in spec.trained_tensors())
+    steps = trained + sums + _STEP_COPIES * max(math.prod(one.shape) for one in spec.trained_tensors())
     casts = 2 * trained if spec.training.precision == "bfloat16" else 0
     return max(_FLOAT * (held + steps) + casts, _FLOAT * (held + _CODEC_COPIES * trained))
 

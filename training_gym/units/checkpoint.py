@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from training_gym.model.layout import Arrays, initial_parameters, parameter_shapes
-from training_gym.model.tensors import load_arrays, safetensors_pieces
+from training_gym.model.layout import Arrays, NamedArrays, initial_parameters, parameter_shapes
+from training_gym.model.tensors import load_arrays, map_arrays, safetensors_pieces
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import ManifestError
 from training_gym.spec.manifests import read_cid, read_fields, read_hash, read_integer, read_json, read_pattern
@@ -95,16 +95,21 @@ def initial_checkpoint(spec: TrainingSpec) -> bytes:
     return save_state(initial_parameters(spec))
 
 
-def save_state(parameters: Arrays) -> bytes:
+def save_state(parameters: NamedArrays) -> bytes:
     """Return the model file of ``parameters``; equal parameters give equal CIDs."""
     return b"".join(state_pieces(parameters))
 
 
-def state_pieces(parameters: Arrays) -> list[bytes | memoryview]:
+def state_pieces(parameters: NamedArrays) -> list[bytes | memoryview]:
     """Return the bytes of :func:`save_state` as views of ``parameters``, without a copy."""
-    return safetensors_pieces(parameters)
+    return list(safetensors_pieces(parameters))
 
 
 def load_state(spec: TrainingSpec, data: bytes) -> Arrays:
     """Return a model file's parameters. Raises StateError: malformed, other specification."""
     return load_arrays(data, parameter_shapes(spec), "checkpoint")
+
+
+def map_state(spec: TrainingSpec, path: Path) -> NamedArrays:
+    """Return what :func:`load_state` does of a file, each parameter mapped at its access."""
+    return map_arrays(path, parameter_shapes(spec), "checkpoint")

@@ -8,19 +8,23 @@ import math
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
-from training_gym.model.layout import Arrays, moment_names
+from training_gym.model.layout import NamedArrays, moment_names
 from training_gym.model.tensors import (
     TensorDigest,
     Vector,
     check_header,
     file_bytes,
     load_arrays,
+    map_arrays,
+    renamed,
     save_arrays,
     stream_arrays,
     tensor_digest,
+    write_arrays,
 )
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import StateError
@@ -41,7 +45,7 @@ class ReplicaState:
     """
 
     error_feedback: Vector
-    moments: Arrays
+    moments: NamedArrays
     steps: int
 
     def digest(self) -> bytes:
@@ -54,7 +58,7 @@ def error_feedback_digest(error_feedback: Vector) -> bytes:
     return tensor_digest({"error_feedback": error_feedback})
 
 
-def slot_state_digest(error_feedback_digest: bytes, moments: Arrays, steps: int) -> bytes:
+def slot_state_digest(error_feedback_digest: bytes, moments: NamedArrays, steps: int) -> bytes:
     """Return SHA2-256 of error feedback's and moments' digests and steps (8 bytes)."""
     return slot_state_digest_of(error_feedback_digest, tensor_digest(moments), steps)
 
@@ -72,19 +76,38 @@ def fresh_slot_state(spec: TrainingSpec) -> ReplicaState:
 
 def save_slot_state(state: ReplicaState) -> bytes:
     """Return the replica state file: equal states give equal bytes, hence equal CIDs."""
+    return save_arrays(_arrays(state))
+
+
+def write_slot_state(path: Path, state: ReplicaState) -> None:
+    """Write the file of :func:`save_slot_state` without a copy of it in memory."""
+    write_arrays(path, _arrays(state))
+
+
+def _arrays(state: ReplicaState) -> NamedArrays:
     steps = np.array([state.steps], np.float32)
-    return save_arrays({"error_feedback": state.error_feedback, "steps": steps, **state.moments})
+    return {"error_feedback": state.error_feedback, "steps": steps, **state.moments}
 
 
-def load_slot_state(spec: TrainingSpec, data: bytes | None) -> ReplicaState:
-    """Return the state in a file, or the fresh one. Raises StateError: not canonical."""
+def load_slot_state(spec: TrainingSpec, data: bytes | Path | None) -> ReplicaState:
+    """Return the state in a file, mapped if a path, or the fresh one.
+
+    Raises:
+        StateError: the file is not canonical.
+    """
     if data is None:
         return fresh_slot_state(spec)
     shapes = slot_state_shapes(spec)
-    arrays = load_arrays(data, shapes, "slot_state")
-    check_header(data, shapes, "slot_state")
-    error_feedback, steps = arrays.pop("error_feedback"), float(arrays.pop("steps")[0])
-    return ReplicaState(error_feedback, arrays, _steps(steps))
+    arrays: NamedArrays
+    if isinstance(data, Path):
+        arrays = map_arrays(data, shapes, "slot_state")
+        with data.open("rb") as file:
+            header = file.read(data.stat().st_size - 4 * sum(math.prod(shape) for shape in shapes.values()))
+    else:
+        arrays, header = load_arrays(data, shapes, "slot_state"), data
+    check_header(header, shapes, "slot_state")
+    moments = renamed(arrays, {name: name for name in _moment_shapes(spec)})
+    return ReplicaState(arrays["error_feedback"], moments, _steps(float(arrays["steps"][0])))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from training_gym.data.dataset import training_samples
 from training_gym.data.samples import Sample, collate, count_of
-from training_gym.model.layout import Arrays, moment_names
+from training_gym.model.layout import Arrays, NamedArrays, moment_names
 from training_gym.model.network import Network, Rows, base_of, rows_on
 from training_gym.optimise.inner import clip_gradients, optimizer_step
 from training_gym.optimise.ordered_sum import TreeSum, tree_sum
@@ -24,7 +24,7 @@ from training_gym.units.replica_state import MAX_STEPS
 from training_gym.units.trace import Unit, boundary_shapes, parameters_of
 
 OnStep = Callable[[int, float], None]
-Train = Callable[[Unit, Arrays, range, OnStep], tuple[Arrays, float]]
+Train = Callable[[Unit, NamedArrays, range, OnStep], tuple[Arrays, float]]
 """(unit, state, inner steps, observer) -> the state after them and their mean loss in nats."""
 
 
@@ -47,7 +47,7 @@ class Group(Protocol):
 
 def train_steps(
     unit: Unit,
-    state: Arrays,
+    state: NamedArrays,
     steps: range,
     on_step: OnStep,
     group: Group | None = None,
@@ -121,7 +121,7 @@ def train_together(processes: OneProcess) -> Train:
     if processes.count == 1:
         return train_steps
 
-    def train(unit: Unit, state: Arrays, steps: range, on_step: OnStep) -> tuple[Arrays, float]:
+    def train(unit: Unit, state: NamedArrays, steps: range, on_step: OnStep) -> tuple[Arrays, float]:
         send_steps(steps, state, unit.device)
         return train_steps(unit, state, steps, on_step, processes=processes)
 
@@ -141,7 +141,7 @@ def finish(processes: OneProcess, device: str) -> None:
         send_steps(None, {}, device)
 
 
-def network_of(unit: Unit, parameters: Arrays) -> Network:
+def network_of(unit: Unit, parameters: NamedArrays) -> Network:
     """Return the unit's network with these parameters, on its device."""
     base = None if unit.base is None else base_of(unit.spec.model, unit.base, unit.spec.training.precision)
     return Network(unit.spec, parameters, unit.device, base)

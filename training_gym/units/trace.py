@@ -9,12 +9,21 @@ input before the end, its output there. Digests alone therefore suffice to check
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from training_gym.data.dataset import Split
-from training_gym.model.layout import Arrays, moment_names
-from training_gym.model.tensors import TensorDigest, file_bytes, load_arrays, stream_arrays, tensor_digest
+from training_gym.model.layout import NamedArrays, moment_names
+from training_gym.model.tensors import (
+    LazyArrays,
+    TensorDigest,
+    file_bytes,
+    load_arrays,
+    map_arrays,
+    renamed,
+    stream_arrays,
+    tensor_digest,
+)
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import ResultMismatch
 from training_gym.units.replica_state import (
@@ -26,6 +35,8 @@ from training_gym.units.replica_state import (
 )
 from zoo_protocol.hashing import sha256
 from zoo_protocol.verification.trace import state_leaf, trace_root
+
+_PARAMETERS = "parameters."
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +75,7 @@ class Unit:
     job_id: str
     round: int
     slot: int
-    checkpoint: Arrays
+    checkpoint: NamedArrays
     train: Split | None
     slot_state: ReplicaState
     environment: str
@@ -82,7 +93,7 @@ class UnitResult:
 
     Attributes:
         payload: the compressed pseudo-gradient (``compress.payload_format``).
-        slot_state: replica state file with which this replica's next unit starts.
+        slot_state: replica state with which this replica's next unit starts.
         slot_state_digest: digest of that state (32 bytes).
         place: the unit's coordinates in its leaves.
         state_digests: digest of the state at each boundary (32 bytes each), ``segments + 1``, for disputes.
@@ -93,7 +104,7 @@ class UnitResult:
     """
 
     payload: bytes
-    slot_state: bytes
+    slot_state: ReplicaState = field(compare=False)  # its digest is compared
     slot_state_digest: bytes
     place: LeafContext
     state_digests: list[bytes]
@@ -120,24 +131,31 @@ def state_path(workdir: Path, segment: int) -> Path:
     return workdir / f"state-{segment}.safetensors"
 
 
-def start_state(unit: Unit) -> Arrays:
+def start_state(unit: Unit) -> NamedArrays:
     """Return the state a unit starts from: the checkpoint's parameters, the replica's moments."""
-    return {f"parameters.{name}": array for name, array in unit.checkpoint.items()} | unit.slot_state.moments
+    moments = unit.slot_state.moments
+    parameters = renamed(unit.checkpoint, {f"{_PARAMETERS}{name}": name for name in unit.checkpoint})
+    return LazyArrays({**parameters.sources, **renamed(moments, {name: name for name in moments}).sources})
 
 
-def parameters_of(state: Arrays) -> Arrays:
+def parameters_of(state: NamedArrays) -> NamedArrays:
     """Return a boundary state's parameters, under their own names."""
-    return {name.removeprefix("parameters."): array for name, array in state.items() if name.startswith("parameters.")}
+    return renamed(state, {name.removeprefix(_PARAMETERS): name for name in state if name.startswith(_PARAMETERS)})
 
 
-def moments_of(state: Arrays) -> Arrays:
+def moments_of(state: NamedArrays) -> NamedArrays:
     """Return a boundary state's moments, named as in a replica state."""
-    return {name: array for name, array in state.items() if not name.startswith("parameters.")}
+    return renamed(state, {name: name for name in state if not name.startswith(_PARAMETERS)})
 
 
-def load_boundary_state(spec: TrainingSpec, data: bytes) -> Arrays:
-    """Return an untrusted file's boundary state. Raises StateError: malformed, other spec."""
-    return load_arrays(data, boundary_shapes(spec), "state")
+def load_boundary_state(spec: TrainingSpec, data: bytes | Path) -> NamedArrays:
+    """Return an untrusted file's boundary state, mapped if a path.
+
+    Raises:
+        StateError: malformed, or of another specification.
+    """
+    shapes = boundary_shapes(spec)
+    return map_arrays(data, shapes, "state") if isinstance(data, Path) else load_arrays(data, shapes, "state")
 
 
 def boundary_shapes(spec: TrainingSpec) -> dict[str, tuple[int, ...]]:
@@ -189,7 +207,7 @@ def state_digest(parameters: bytes, slot_state: bytes, payload: bytes = b"") -> 
     return sha256(parameters + slot_state + sha256(payload))
 
 
-def inner_digest(unit: Unit, boundary: int, state: Arrays, error_feedback: bytes) -> bytes:
+def inner_digest(unit: Unit, boundary: int, state: NamedArrays, error_feedback: bytes) -> bytes:
     """Return an inner boundary state's digest; ``error_feedback``: the initial one's."""
     slot_state = slot_state_digest(error_feedback, moments_of(state), steps_after(unit, boundary))
     return state_digest(tensor_digest(parameters_of(state)), slot_state)
@@ -207,7 +225,7 @@ def boundary_leaf(
     return leaf_at(place, boundary, state_digest(parameters, slot_state, payload))
 
 
-def inner_leaf(unit: Unit, boundary: int, state: Arrays, error_feedback: bytes) -> bytes:
+def inner_leaf(unit: Unit, boundary: int, state: NamedArrays, error_feedback: bytes) -> bytes:
     """Return an inner boundary state's leaf (32 bytes); arguments as :func:`inner_digest`."""
     return leaf_at(unit.place, boundary, inner_digest(unit, boundary, state, error_feedback))
 
@@ -235,7 +253,7 @@ class TraceEndpoints:
 
 
 def check_ends(
-    place: LeafContext, spec: TrainingSpec, checkpoint: Arrays, leaves: Sequence[bytes], ends: TraceEndpoints
+    place: LeafContext, spec: TrainingSpec, checkpoint: NamedArrays, leaves: Sequence[bytes], ends: TraceEndpoints
 ) -> None:
     """Check without training that a trace binds this unit and the submitted result.
 

@@ -4,14 +4,15 @@ Both use one code path: a boundary state is a value, and a segment is a function
 """
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from training_gym.compress.payload_format import encode_step, uplink
-from training_gym.model.layout import Arrays
-from training_gym.model.tensors import Vector, flatten, tensor_digest, write_arrays
+from training_gym.compress.payload_format import encode_step, subtract, uplink
+from training_gym.model.layout import Arrays, NamedArrays
+from training_gym.model.tensors import Vector, mapped_arrays, tensor_digest, write_arrays
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import PayloadError, SpecError, StartStateMismatch, TrainingDiverged
 from training_gym.units.checkpoint import CheckpointManifest, save_state, write_checkpoint
@@ -62,19 +63,22 @@ def run_unit(
         raise SpecError("unsupported_value", "training_config.averaging", "'steps' is for a group, 'rounds' for a unit")
     state, feedback = start_state(unit), error_feedback_digest(unit.slot_state.error_feedback)
     train, digests, loss = train or partial(train_steps, group=group), [], 0.0
-    for segment in range(unit.spec.segments):
-        write_arrays(state_path(workdir, segment), state)
-        digests.append(inner_digest(unit, segment, state, feedback))
-        state, loss = train(unit, state, segment_steps(unit.spec, segment), on_step)
-    result = unit_result(unit, digests, state, loss)
+    with ThreadPoolExecutor(1) as hashing:  # from the file, while the next segment trains
+        for segment in range(unit.spec.segments):
+            path = state_path(workdir, segment)
+            write_arrays(path, state)
+            state = mapped_arrays(path)  # training makes its own copy
+            digests.append(hashing.submit(inner_digest, unit, segment, state, feedback))
+            state, loss = train(unit, state, segment_steps(unit.spec, segment), on_step)
+    result = unit_result(unit, [digest.result() for digest in digests], state, loss)
     if group is not None:  # without aggregation this state is the group's result
         write_arrays(state_path(workdir, unit.spec.segments), state)
         _keep_checkpoint(unit, state, result, parent, workdir)
     return result
 
 
-def _keep_checkpoint(unit: Unit, state: Arrays, result: UnitResult, parent: str | None, workdir: Path) -> None:
-    model = save_state(parameters_of(state))
+def _keep_checkpoint(unit: Unit, state: NamedArrays, result: UnitResult, parent: str | None, workdir: Path) -> None:
+    model, slot_state = save_state(parameters_of(state)), save_slot_state(result.slot_state)
     manifest = CheckpointManifest(
         job_id=unit.job_id,
         round=unit.round + 1,
@@ -83,22 +87,22 @@ def _keep_checkpoint(unit: Unit, state: Arrays, result: UnitResult, parent: str 
         outer_state=None,
         update=None,
         aggregation=None,
-        slot_states={str(unit.slot): cid_of_file(result.slot_state)},
+        slot_states={str(unit.slot): cid_of_file(slot_state)},
         data_cursor=(unit.round + 1) * unit.spec.training.inner_steps,
         spec_hash=unit.spec.spec_hash(),
     )
-    write_checkpoint(manifest, [model, result.slot_state], workdir)
+    write_checkpoint(manifest, [model, slot_state], workdir)
 
 
 def replay_segment(
-    unit: Unit, segment: int, start_leaf: bytes, state_file: bytes | None, on_step: OnStep = ignore_step
+    unit: Unit, segment: int, start_leaf: bytes, state_file: bytes | Path | None, on_step: OnStep = ignore_step
 ) -> bytes:
     """Return the leaf that :func:`replay` returns."""
     return replay(unit, segment, start_leaf, state_file, on_step)[0]
 
 
 def replay(
-    unit: Unit, segment: int, start_leaf: bytes, state_file: bytes | None, on_step: OnStep = ignore_step
+    unit: Unit, segment: int, start_leaf: bytes, state_file: bytes | Path | None, on_step: OnStep = ignore_step
 ) -> tuple[bytes, bytes | None]:
     """Return the correct leaf ``segment + 1``, from the state that ``start_leaf`` commits to.
 
@@ -124,9 +128,10 @@ def replay(
 
 
 def replay_end_state(
-    unit: Unit, segment: int, start_leaf: bytes, state_file: bytes | None, on_step: OnStep = ignore_step
+    unit: Unit, segment: int, start_leaf: bytes, state_file: bytes | Path | None, on_step: OnStep = ignore_step
 ) -> tuple[Arrays, float]:
     """Return the uncompressed end state of :func:`replay`, and its mean loss."""
+    state: NamedArrays
     if segment == 0:
         state = start_state(unit)
     elif state_file is None:
@@ -144,14 +149,14 @@ def segment_steps(spec: TrainingSpec, segment: int) -> range:
     return range(segment * length, (segment + 1) * length)
 
 
-def unit_result(unit: Unit, digests: Sequence[bytes], state: Arrays, loss: float) -> UnitResult:
+def unit_result(unit: Unit, digests: Sequence[bytes], state: NamedArrays, loss: float) -> UnitResult:
     """Return the result of a unit that ended in ``state``. Raises TrainingDiverged."""
     payload, error_feedback = _compress(unit, state)
     slot_state = ReplicaState(error_feedback, moments_of(state), steps_after(unit, unit.spec.segments))
     digest, parameters = slot_state.digest(), tensor_digest(parameters_of(state))
     return UnitResult(
         payload=payload,
-        slot_state=save_slot_state(slot_state),
+        slot_state=slot_state,
         slot_state_digest=digest,
         place=unit.place,
         state_digests=[*digests, state_digest(parameters, digest, payload)],
@@ -161,13 +166,18 @@ def unit_result(unit: Unit, digests: Sequence[bytes], state: Arrays, loss: float
     )
 
 
-def _compress(unit: Unit, state: Arrays) -> tuple[bytes, Vector]:
+def _compress(unit: Unit, state: NamedArrays) -> tuple[bytes, Vector]:
     """Return the payload of the pseudo-gradient plus error feedback, and the new error feedback."""
-    decay = np.float32(unit.spec.training.error_feedback_decay)
-    pseudo_gradient = flatten(unit.checkpoint) - flatten(parameters_of(state))
-    wanted = decay * unit.slot_state.error_feedback + pseudo_gradient
+    wanted, parameters, start = np.empty(unit.spec.num_parameters(), np.float32), parameters_of(state), 0
+    decay, feedback = np.float32(unit.spec.training.error_feedback_decay), unit.slot_state.error_feedback
+    for name in sorted(parameters):
+        pseudo_gradient = np.subtract(unit.checkpoint[name], parameters[name]).reshape(-1)
+        part = slice(start, start + len(pseudo_gradient))
+        np.add(decay * feedback[part], pseudo_gradient, out=wanted[part])
+        start = part.stop
     try:
         payload, sent = encode_step(uplink(unit.spec), wanted)
     except PayloadError as error:  # the last loss was finite, the state after it is not
         raise TrainingDiverged("diverged", "training_config.learning_rate", "the unit's end is not finite") from error
-    return payload, wanted - sent.dense()
+    subtract(wanted, sent)
+    return payload, wanted

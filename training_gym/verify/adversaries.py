@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from training_gym.data.dataset import unit_places
-from training_gym.model.layout import Arrays, parameter_shapes
+from training_gym.model.layout import Arrays, NamedArrays, parameter_shapes
 from training_gym.model.tensors import Vector, flatten, unflatten
 from training_gym.spec.config import TrainingSpec
 from training_gym.units.steps import OnStep, Train, train_steps
@@ -45,7 +45,7 @@ def dishonest_training(
     if attack is Attack.STALE and earlier is None:
         raise ValueError("earlier is None; expected an earlier unit's change for a stale payload")
 
-    def train(unit: Unit, state: Arrays, steps: range, on_step: OnStep) -> tuple[Arrays, float]:
+    def train(unit: Unit, state: NamedArrays, steps: range, on_step: OnStep) -> tuple[Arrays, float]:
         if steps.start // unit.spec.training.segment_steps not in segments:
             return honest(unit, state, steps, on_step)
         match attack:
@@ -68,7 +68,7 @@ def dishonest_training(
     return train
 
 
-def parameter_change(unit: Unit, end_state: Arrays) -> Vector:
+def parameter_change(unit: Unit, end_state: NamedArrays) -> Vector:
     """Return a unit's change of the parameters [num_parameters], for a stale payload."""
     ended = {name: end_state[f"parameters.{name}"] for name in parameter_shapes(unit.spec)}
     return flatten(ended) - flatten(unit.checkpoint)
@@ -80,6 +80,6 @@ def _edited(unit: Unit, step: int) -> Unit:
     return replace(unit, train=unit.train.with_changed_token(shard, sample))
 
 
-def _moved(spec: TrainingSpec, state: Arrays, by: Vector) -> Arrays:
+def _moved(spec: TrainingSpec, state: NamedArrays, by: Vector) -> Arrays:
     moved = {f"parameters.{name}": state[f"parameters.{name}"] + part for name, part in unflatten(spec, by).items()}
-    return state | moved
+    return {**state, **moved}

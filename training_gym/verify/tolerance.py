@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from training_gym.compress.payload_format import decode, encode_step, uplink
-from training_gym.model.layout import Arrays
+from training_gym.model.layout import Arrays, NamedArrays
 from training_gym.model.tensors import flatten, unflatten
 from training_gym.spec.errors import ResultMismatch
 from training_gym.units.replica_state import ReplicaState
@@ -27,7 +27,7 @@ class Difference:
     widest: float
 
 
-def difference(claimed: Arrays, computed: Arrays) -> Difference:
+def difference(claimed: NamedArrays, computed: NamedArrays) -> Difference:
     """Return the relative distance of two boundary states' parameters.
 
     Both have the same tensors. A tensor of zeros has an infinite distance from anything else.

@@ -13,7 +13,7 @@ from typing import Any
 
 from training_gym.compress.link_adaptation import with_top_k
 from training_gym.compress.payload_format import decode, payload_size
-from training_gym.model.layout import Arrays
+from training_gym.model.layout import NamedArrays
 from training_gym.model.tensors import unflatten
 from training_gym.spec.config import TrainingSpec
 from training_gym.units.replica_state import error_feedback_digest
@@ -196,17 +196,17 @@ class Replay:
     def remove(self) -> None:
         shutil.rmtree(self._output)
 
-    def state(self, boundary: int) -> Arrays:
+    def state(self, boundary: int) -> NamedArrays:
         """Return the state after ``boundary`` segments, before the last."""
         return load_boundary_state(self.spec, state_path(self._output, boundary).read_bytes())
 
-    def served_state(self, boundary: int, cid: str, leaf: bytes) -> Arrays | None:
+    def served_state(self, boundary: int, cid: str, leaf: bytes) -> NamedArrays | None:
         """Return the state that an attempt served; None if it is not the committed one."""
         content = self.gateway.fetch(cid, max_bytes=boundary_state_bytes(self.spec))
         state = load_boundary_state(self.spec, content)
         return state if inner_leaf(self.unit, boundary, state, self._feedback) == leaf else None
 
-    def payload(self, cid: str | None = None) -> Arrays:
+    def payload(self, cid: str | None = None) -> NamedArrays:
         """Return the pseudo-gradient of the payload with this CID (None: the correct one)."""
         if cid is None:
             content = self._payload.read_bytes()

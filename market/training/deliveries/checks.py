@@ -28,7 +28,7 @@ from training_gym.compress.link_adaptation import with_top_k
 from training_gym.compress.payload_format import decode, payload_size
 from training_gym.exchange.deadlines import start_slot_state
 from training_gym.exchange.early_start import start_parameters
-from training_gym.model.layout import Arrays
+from training_gym.model.layout import NamedArrays
 from training_gym.spec.config import CHUNK, TrainingSpec
 from training_gym.spec.errors import GymError, PayloadError
 from training_gym.units import trace as trace_of_unit
@@ -273,7 +273,7 @@ def unit_of(storage: Storage, spec: TrainingSpec, job: Job, unit: Unit) -> trace
     )
 
 
-def _checkpoint(storage: Storage, spec: TrainingSpec, unit: Unit) -> Arrays:
+def _checkpoint(storage: Storage, spec: TrainingSpec, unit: Unit) -> NamedArrays:
     cid = unit.start_eager_payload_cid
     try:
         payload = None if cid is None else storage.get(cid, max_bytes=_max_payload_bytes(spec))

@@ -8,6 +8,8 @@ ROWS = [
     "unit_ratio",
     "lora_ratio",
     "peak_memory_ratio",
+    "unit_copies",
+    "hash_share",
     "replay_mismatches",
     "segments_replayed",
     "lora_payload_share",

@@ -26,7 +26,7 @@ from training_gym.spec.errors import (
     TrainingDiverged,
 )
 from training_gym.units import environment_class as classes
-from training_gym.units.replica_state import ReplicaState, error_feedback_digest, fresh_slot_state, load_slot_state
+from training_gym.units.replica_state import ReplicaState, error_feedback_digest, fresh_slot_state
 from training_gym.units.steps import rate_share
 from training_gym.units.trace import (
     Unit,
@@ -172,7 +172,7 @@ def test_training_learns_and_continues_over_rounds(unit: Unit, tmp_path: Path) -
         for slot in states:
             now = replace(unit, round=round_, slot=slot, checkpoint=parameters, slot_state=states[slot])
             result = run_unit(now, tmp_path)
-            payloads[slot], states[slot] = result.payload, load_slot_state(SPEC, result.slot_state)
+            payloads[slot], states[slot] = result.payload, result.slot_state
         parameters = aggregate(SPEC, parameters, payloads).parameters
         losses.append(validation_loss(SPEC, parameters, validation))
     assert losses[0] > 5.3
@@ -193,7 +193,7 @@ def test_training_with_non_finite_end_has_diverged(unit: Unit, tmp_path: Path) -
     """A large head after small embeddings overflows the gradients."""
     embedding, head = (unit.checkpoint[f"{name}.weight"] for name in ("model.embed_tokens", "lm_head"))
     scaled = {"model.embed_tokens.weight": embedding * np.float32(1e-10), "lm_head.weight": head * np.float32(1e37)}
-    start = unit.checkpoint | scaled
+    start = {**unit.checkpoint, **scaled}
     one_step = replace(unit.spec, training=replace(unit.spec.training, inner_steps=1, segment_steps=1))
     poisoned, losses = replace(unit, checkpoint=start, spec=one_step), list[float]()
     leaf = inner_leaf(poisoned, 0, start_state(poisoned), error_feedback_digest(unit.slot_state.error_feedback))

@@ -14,7 +14,6 @@ from market.domain.verification.tolerance import CAP, MARGIN, START_PER_STEP, TE
 from training_gym.compress.payload_format import decode, encode, encode_step, uplink
 from training_gym.model.layout import Arrays
 from training_gym.spec.errors import ResultMismatch
-from training_gym.units.replica_state import load_slot_state
 from training_gym.units.trace import Unit, load_boundary_state, state_path
 from training_gym.units.unit import replay_end_state, run_unit
 from training_gym.verify.adversaries import Attack, dishonest_training, parameter_change
@@ -70,7 +69,7 @@ def test_last_end_follows_from_delivered_unit(trained: tuple[Unit, Path, object]
     unit, directory, result = trained
     last = unit.spec.segments - 1
     ended, _ = replay_end_state(unit, last, result.leaves[last], state_path(directory, last).read_bytes())  # type: ignore[attr-defined]
-    slot_state = load_slot_state(unit.spec, result.slot_state)  # type: ignore[attr-defined]
+    slot_state = result.slot_state  # type: ignore[attr-defined]
     apart = difference(claimed_end(unit, slot_state, result.payload), ended)  # type: ignore[attr-defined]
     assert tolerance(unit.spec.training.segment_steps, []).passes(apart.whole, apart.widest)
     assert difference(claimed_end(unit, unit.slot_state, result.payload), ended).whole > CAP  # type: ignore[attr-defined]
@@ -92,7 +91,7 @@ def test_difference_in_one_small_tensor_is_measured(trained: tuple[Unit, Path, o
     unit, directory, _ = trained
     state = ends(unit, directory)[2]
     name = min((name for name in state if name.startswith("parameters.")), key=lambda name: state[name].size)
-    changed = state | {name: state[name] * np.float32(1.01)}
+    changed = {**state, name: state[name] * np.float32(1.01)}
     assert difference(changed, state).widest == pytest.approx(0.01, rel=1e-3)
     zeros = {name: np.zeros_like(array) for name, array in state.items()}
     assert difference(state, zeros).whole == math.inf
@@ -102,7 +101,7 @@ def test_difference_in_one_small_tensor_is_measured(trained: tuple[Unit, Path, o
 def test_payload_foreign_to_result_is_refused(trained: tuple[Unit, Path, object]) -> None:
     """Payload and error feedback still have the correct sum, and so the correct parameters."""
     unit, _, result = trained
-    left = load_slot_state(unit.spec, result.slot_state)  # type: ignore[attr-defined]
+    left = result.slot_state  # type: ignore[attr-defined]
     sent = decode(unit.spec, result.payload).dense()  # type: ignore[attr-defined]
     for share in (-5.0, 0.0, 0.97):
         poison = encode(unit.spec, np.float32(share) * sent)

@@ -18,7 +18,7 @@ COPY = "copy"  # delivers the result of the neighbouring replica, as if an accom
 
 def _load(profile_name: str) -> "Trainer":
     """Return a dishonest trainer; ``stale`` trains its first unit to repeat it later."""
-    from training_gym.model.layout import Arrays
+    from training_gym.model.layout import Arrays, NamedArrays
     from training_gym.model.tensors import Vector
     from training_gym.runtime.profile import profile_named
     from training_gym.units.steps import OnStep, train_steps
@@ -39,7 +39,7 @@ def _load(profile_name: str) -> "Trainer":
     if sys.argv[-1] in (FABRICATE, FABRICATE_ADAPTERS):
         return FabricatingTrainer(profile_named(profile_name))
 
-    def train_as_neighbour(unit: Unit, state: Arrays, steps: range, on_step: OnStep) -> tuple[Arrays, float]:
+    def train_as_neighbour(unit: Unit, state: NamedArrays, steps: range, on_step: OnStep) -> tuple[Arrays, float]:
         return train_steps(replace(unit, slot=unit.slot ^ 1), state, steps, on_step)
 
     class CopyingTrainer(Trainer):
@@ -60,7 +60,7 @@ def _load(profile_name: str) -> "Trainer":
                     unit, output, on_step, train=dishonest_training(attack, segments, self.earlier, self.train)
                 )
 
-            def remember(unit: Unit, state: Arrays, steps: range, on_step: OnStep) -> tuple[Arrays, float]:
+            def remember(unit: Unit, state: NamedArrays, steps: range, on_step: OnStep) -> tuple[Arrays, float]:
                 after, loss = self.train(unit, state, steps, on_step)
                 self.earlier = parameter_change(unit, after)
                 return after, loss

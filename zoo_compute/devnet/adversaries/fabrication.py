@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from training_gym.model.layout import Arrays
+from training_gym.model.layout import Arrays, NamedArrays
 from training_gym.model.tensors import save_arrays
 from training_gym.units.replica_state import error_feedback_digest
 from training_gym.units.trace import Unit, UnitResult, inner_digest, start_state, state_path
@@ -31,7 +31,7 @@ def fabricate_unit(unit: Unit, workdir: Path) -> UnitResult:
     return unit_result(unit, digests, state, 1.2 + 0.9 / (1 + unit.round))
 
 
-def _drift(state: Arrays, noise: np.random.Generator, deviation: float) -> Arrays:
+def _drift(state: NamedArrays, noise: np.random.Generator, deviation: float) -> Arrays:
     """Return parameters with added noise, and random moments of a usual size."""
     scale = {"parameters": deviation, "exp_avg": 1e-3, "exp_avg_sq": 1e-6}
     drifted = {}

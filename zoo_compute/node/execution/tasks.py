@@ -30,8 +30,8 @@ from training_gym.exchange.deadlines import start_slot_state
 from training_gym.exchange.early_start import start_parameters
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import GymError
-from training_gym.units.checkpoint import load_state, save_state
-from training_gym.units.replica_state import error_feedback_digest
+from training_gym.units.checkpoint import load_state, map_state, save_state
+from training_gym.units.replica_state import error_feedback_digest, write_slot_state
 from training_gym.units.trace import Unit, UnitResult, state_path
 from zoo_protocol.hashing import to_hex
 
@@ -81,6 +81,19 @@ def take_optional_file(task: Task, field: str) -> bytes | None:
     return None if task.get(field) is None else take_file(task, field)
 
 
+def take_path(task: Task, field: str) -> Path:
+    """Return the file that ``task[field]`` names, to be mapped. Raises TaskError: missing."""
+    path = Path(take(task, field, str))
+    if not path.is_file():
+        raise TaskError("missing_input", f"task.{field}", "cannot be read: the file is missing")
+    return path
+
+
+def take_optional_path(task: Task, field: str) -> Path | None:
+    """Return the file that ``task[field]`` names; None for null."""
+    return None if task.get(field) is None else take_path(task, field)
+
+
 def catch_up_model(task: Task) -> None:
     """Run a ``catch_up`` task: apply the updates and write the model.
 
@@ -116,11 +129,11 @@ def take_unit(task: Task, environment: str, device: str) -> Unit:
         round=take_count(task, "round", spec.training.rounds),
         slot=take_count(task, "slot", 1 << 32),
         checkpoint=start_parameters(
-            spec, load_state(spec, take_file(task, "checkpoint")), take_optional_file(task, "eager_payload")
+            spec, map_state(spec, take_path(task, "checkpoint")), take_optional_file(task, "eager_payload")
         ),
         train=take_split(task, spec, "train_data"),
         slot_state=start_slot_state(
-            spec, take_optional_file(task, "slot_state"), take_optional_file(task, "restored_payload")
+            spec, take_optional_path(task, "slot_state"), take_optional_file(task, "restored_payload")
         ),
         environment=wanted,
         device=device,
@@ -157,7 +170,7 @@ def write_unit_result(unit: Unit, result: UnitResult, output: Path) -> dict[str,
     """Write a unit's files into ``output``; returns the result object with their paths."""
     payload, slot_state = output / "payload.bin", output / "slot-state.safetensors"
     payload.write_bytes(result.payload)
-    slot_state.write_bytes(result.slot_state)
+    write_slot_state(slot_state, result.slot_state)
     return {
         "payload": str(payload),
         "payload_sha256": to_hex(result.payload_sha256),

@@ -14,7 +14,7 @@ import torch
 from training_gym.evaluate.loss import validation_loss
 from training_gym.hardware.challenge import ProofParameters
 from training_gym.hardware.prover import Prover
-from training_gym.model.layout import Arrays
+from training_gym.model.layout import NamedArrays
 from training_gym.model.network import base_of
 from training_gym.model.tensors import tensor_digest, write_arrays
 from training_gym.runtime.determinism import configure
@@ -37,7 +37,7 @@ from zoo_compute.node.execution.tasks import (
     take_count,
     take_file,
     take_hash,
-    take_optional_file,
+    take_optional_path,
     take_spec,
     take_split,
     take_unit,
@@ -78,7 +78,7 @@ class InnerStateRequest:
             raise TaskError("invalid_task", "task.inner", f"step {step} of segment {segment} is not in the first one")
         return cls(step, from_hex(take_hash(asked, "nonce")))
 
-    def digest(self, state: Arrays) -> bytes:
+    def digest(self, state: NamedArrays) -> bytes:
         """Return the tensor digest (32 bytes) of nonce (array ``!nonce``) and state."""
         return tensor_digest({"!nonce": np.frombuffer(self.nonce, "<f4"), **state})
 
@@ -183,14 +183,14 @@ class Trainer:
         if inner is not None:
             end_leaf, digest = replay_with_inner_digest(unit, inner, start_leaf, report)
             return {"end_leaf": to_hex(end_leaf), "inner_digest": to_hex(digest), "steps": steps}
-        end_leaf, payload = replay(unit, segment, start_leaf, take_optional_file(task, "state"), report)
+        end_leaf, payload = replay(unit, segment, start_leaf, take_optional_path(task, "state"), report)
         sent = None if payload is None else to_hex(payload)
         return {"end_leaf": to_hex(end_leaf), "payload_sha256": sent, "steps": steps}
 
     def _replay_across(
         self, task: Task, unit: Unit, segment: int, start_leaf: bytes, on_step: OnStep
     ) -> dict[str, Any]:
-        state, _ = replay_end_state(unit, segment, start_leaf, take_optional_file(task, "state"), on_step)
+        state, _ = replay_end_state(unit, segment, start_leaf, take_optional_path(task, "state"), on_step)
         path = Path(take(task, "output", str)) / f"across-{segment}.safetensors"
         write_arrays(path, state)
         end_leaf = inner_leaf(unit, segment + 1, state, error_feedback_digest(unit.slot_state.error_feedback))

@@ -1,0 +1,74 @@
+"""Memory of whole units: peaks of a process, in copies of what the unit trains."""
+
+import gc
+import time
+from pathlib import Path
+
+from training_gym.data.dataset import one_shard
+from training_gym.model.layout import initial_parameters
+from training_gym.model.tensors import write_arrays
+from training_gym.runtime.determinism import configure
+from training_gym.runtime.profile import CPU
+from training_gym.spec.config import TrainingSpec
+from training_gym.units.checkpoint import map_state
+from training_gym.units.replica_state import fresh_slot_state, load_slot_state, write_slot_state
+from training_gym.units.trace import Unit, inner_digest, start_state
+from training_gym.units.unit import run_unit
+
+_ZERO = "0x" + "00" * 32
+_TOKENS = bytes(range(256)) * 64
+
+
+def mapped_unit(spec: TrainingSpec, folder: Path) -> Unit:
+    """Return the first unit, its checkpoint and replica state in files, as a node has them."""
+    if not (folder / "model").exists():
+        write_arrays(folder / "model", initial_parameters(spec))
+        write_slot_state(folder / "state", fresh_slot_state(spec))
+    state = load_slot_state(spec, folder / "state")
+    train = one_shard(spec, _TOKENS)
+    return Unit(spec, _ZERO, 0, 0, map_state(spec, folder / "model"), train, state, _ZERO)
+
+
+def run_from_files(spec: TrainingSpec, folder: Path, files: Path) -> None:
+    """Run a unit from the inputs in ``folder`` and write its results to ``files``."""
+    result = run_unit(mapped_unit(spec, folder), files)
+    write_slot_state(files / "slot-state", result.slot_state)
+
+
+def unit_copies(spec: TrainingSpec, small: TrainingSpec, folder: Path) -> float:
+    """Return a unit's peak above the process's rest, in copies of the trained parameters.
+
+    A unit of ``small`` runs first, so that the libraries' own memory does not count.
+    """
+    configure(CPU)
+    for name, one in (("small", small), ("large", spec)):
+        (folder / name / "files").mkdir(parents=True)
+        mapped_unit(one, folder / name)
+    run_from_files(small, folder / "small", folder / "small" / "files")
+    gc.collect()
+    before = _reset_peak()
+    run_from_files(spec, folder / "large", folder / "large" / "files")
+    return (_memory("VmHWM") - before) / (4 * spec.num_parameters())
+
+
+def hash_share(spec: TrainingSpec, folder: Path) -> float:
+    """Return the share of a unit's time that the digests of its states take."""
+    configure(CPU)
+    (folder / "files").mkdir(parents=True)
+    unit = mapped_unit(spec, folder)
+    started = time.perf_counter()
+    run_unit(unit, folder / "files")
+    whole, started = time.perf_counter() - started, time.perf_counter()
+    for segment in range(spec.segments):
+        inner_digest(unit, segment, start_state(unit), bytes(32))
+    return (time.perf_counter() - started) / whole
+
+
+def _reset_peak() -> int:
+    Path("/proc/self/clear_refs").write_text("5")  # the peak becomes the present size
+    return _memory("VmHWM")
+
+
+def _memory(name: str) -> int:
+    status = Path("/proc/self/status").read_text()
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith(f"{name}:"))) * 1024
