@@ -64,6 +64,7 @@ def training_of(model: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
 
 
 DEFAULTS = TrainingSpec.from_dict(document()).to_dict()["training_config"]
+WHOLE_IN_STEPS = DEFAULTS | {"averaging": "steps", "gradient_shards": 2}
 IDLE_IN_STEPS = {
     *("top_k", "value_bits", "down_top_k", "down_value_bits", "outer_learning_rate", "outer_momentum", "round_delay")
 }
@@ -75,6 +76,7 @@ IDLE_IN_STEPS = {
         ({"powersgd_rank": 4}, "powersgd_rank"),
         ({"method": "powersgd", "averaging": "rounds", "powersgd_rank": 2}, "powersgd_rank"),
         *(({"averaging": "steps", name: 1}, name) for name in sorted(IDLE_IN_STEPS)),
+        ({"averaging": "steps", "gradient_shards": 2}, "gradient_shards"),
         ({"method": "ddp", "top_k": 64}, "top_k"),
         ({"optimizer": "adamw", "muon_learning_rate": 0.02}, "muon_learning_rate"),
         ({"method": "sparseloco", "muon_learning_rate": 0.02}, "muon_learning_rate"),
@@ -285,6 +287,9 @@ LONG_WINDOWS = {"model_config": {"sequence_length": 2048}}
         (training(method=["x"]), "training_config.method", "unsupported_value", "'diloco'"),
         (training(value_bits=3), "training_config.value_bits", "unsupported_value", "2, 4, 8"),
         (training(segment_steps=7), "training_config.segment_steps", "not_divisible", "20"),
+        (training(gradient_shards=3), "training_config.gradient_shards", "unsupported_value", "1, 2, 4, 8"),
+        (training(gradient_shards=8, batch_size=12), "training_config.gradient_shards", "not_divisible", "12"),
+        (training(**WHOLE_IN_STEPS), "training_config.gradient_shards", "unsupported_value", "expected 1"),
         (training(inner_steps=960), "training_config.segment_steps", "out_of_range", "480 seg"),
         (training(warmup_steps=161), "training_config.warmup_steps", "out_of_range", "160"),
         (document(model_config={"num_attention_heads": 5}), "model_config.num_attention_heads", "not_divisible", "64"),

@@ -94,6 +94,7 @@ def check_memory(unit: Unit) -> None:
         ("llama", {"activation_checkpointing": True}),
         ("llama", {"precision": "bfloat16"}),
         ("llama", {"micro_batch_size": 1}),
+        ("llama", {"gradient_shards": 4}),
         ("gemma2", {"precision": "bfloat16", "activation_checkpointing": True}),
         ("gpt2", {"optimizer": "muon"}),
     ],
