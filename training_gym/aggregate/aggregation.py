@@ -6,11 +6,11 @@
 4. Take the mean, then the outer step (``outer_step``).
 
 ``aggregate`` does all steps in one place. In a tree (``tree``), leaves do step 1 and the measurements. From all
-measurements they then decide and compute a :func:`partial_sum`; the root does :func:`merge` and
+measurements they then decide and compute a :func:`sum_included`; the root does :func:`merge` and
 :func:`finish_aggregation`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,11 +21,11 @@ from training_gym.aggregate.outer_step import OuterState, initial_outer_state, o
 from training_gym.aggregate.robust import FACTOR_ONE, Lengths, Measurement, Verdict, decide, lengths
 from training_gym.compress.codes import Units
 from training_gym.compress.link_adaptation import decode_adapted
-from training_gym.compress.payload_format import Payload
+from training_gym.compress.payload_format import Payload, decoded_bytes, uplink
 from training_gym.model.layout import Arrays
 from training_gym.model.tensors import Vector
 from training_gym.runtime.compiled import compiled
-from training_gym.runtime.threads import map_in_threads, parts, spans
+from training_gym.runtime.threads import THREADS, map_in_threads, parts, spans
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import PayloadError
 from zoo_protocol.hashing import sha256
@@ -33,6 +33,9 @@ from zoo_protocol.hashing import sha256
 WEIGHT_ONE = 1 << 12
 """Weight of a payload of the current round; weights are multiples of 2**-12."""
 MAX_PAYLOADS = 1 << 12
+MAX_DECODED_BYTES = 1 << 28
+"""Decoded payloads in memory at once, but always a batch of ``MIN_BATCH``. Batches are decoded twice."""
+MIN_BATCH = THREADS
 _UNIT = float(FACTOR_ONE * WEIGHT_ONE)
 
 
@@ -100,7 +103,14 @@ def aggregate(
         ValueError: a weight is out of range, or there are more than ``MAX_PAYLOADS``.
     """
     state = outer_state or initial_outer_state(spec)
-    return aggregate_decoded(spec, parameters, admit(spec, payloads, state.aggregate), weights, state)
+    if len(batches(spec, payloads)) == 1:
+        return aggregate_decoded(spec, parameters, admit(spec, payloads, state.aggregate), weights, state)
+    weights = _checked(weights, payloads)
+    seed = sketch_seed({slot: sha256(data) for slot, data in payloads.items()})
+    measurements, refused = measure(spec, payloads, state.aggregate, seed)
+    decision = decide(measurements)
+    total = sum_included(spec, payloads, decision.factors, weights)
+    return finish_aggregation(spec, parameters, decision.verdicts | refused, total, state)
 
 
 def aggregate_decoded(
@@ -111,17 +121,59 @@ def aggregate_decoded(
     state: OuterState,
 ) -> Aggregate:
     """Return what :func:`aggregate` returns, for payloads that were admitted one by one."""
-    weights = weights or dict.fromkeys(taken, WEIGHT_ONE)
-    if len(taken) > MAX_PAYLOADS or any(not 1 <= weights[slot] <= WEIGHT_ONE for slot in taken):
-        raise ValueError(
-            f"got {len(taken)} payloads; expected at most {MAX_PAYLOADS}, with weights from 1 to {WEIGHT_ONE}"
-        )
+    weights = _checked(weights, taken)
     seed = sketch_seed({slot: item.sha256 for slot, item in taken.items()})
     decision = decide(measure_payloads(taken, state.aggregate, seed))
     admitted = {slot: item.payload for slot, item in taken.items() if item.payload is not None}
     counted = _counted(admitted, decision.factors, weights)
     mean = _mean_of(counted, state.aggregate) if counted.weight else None
     return _stepped(spec, parameters, decision.verdicts | refused_verdicts(taken), mean, state)
+
+
+def _checked(weights: Mapping[int, int] | None, slots: Collection[int]) -> Mapping[int, int]:
+    weights = weights or dict.fromkeys(slots, WEIGHT_ONE)
+    if len(slots) > MAX_PAYLOADS or any(not 1 <= weights[slot] <= WEIGHT_ONE for slot in slots):
+        raise ValueError(
+            f"got {len(slots)} payloads; expected at most {MAX_PAYLOADS}, with weights from 1 to {WEIGHT_ONE}"
+        )
+    return weights
+
+
+def batches(spec: TrainingSpec, payloads: Mapping[int, bytes]) -> list[dict[int, bytes]]:
+    """Return the payloads in batches to decode, at least one, of ``MAX_DECODED_BYTES`` each."""
+    number = max(MIN_BATCH, MAX_DECODED_BYTES // decoded_bytes(uplink(spec)))
+    slots = list(payloads)
+    return [
+        {slot: payloads[slot] for slot in slots[first : first + number]}
+        for first in range(0, max(1, len(slots)), number)
+    ]
+
+
+def measure(
+    spec: TrainingSpec, payloads: Mapping[int, bytes], last: Vector, seed: bytes
+) -> tuple[dict[int, Measurement], dict[int, Verdict]]:
+    """Return the measurements of the admitted payloads and the verdicts of the others."""
+    measurements: dict[int, Measurement] = {}
+    refused: dict[int, Verdict] = {}
+    for batch in batches(spec, payloads):
+        taken = admit(spec, batch, last)
+        measurements |= measure_payloads(taken, last, seed)
+        refused |= refused_verdicts(taken)
+    return measurements, refused
+
+
+def sum_included(
+    spec: TrainingSpec, payloads: Mapping[int, bytes], factors: Mapping[int, int], weights: Mapping[int, int]
+) -> PartialSum:
+    """Return the sum over those ``payloads``, admitted before, that have a factor."""
+    total, weight, pull = np.zeros(spec.num_parameters(), np.int64), 0, 0
+    included = {slot: data for slot, data in payloads.items() if slot in factors}
+    for batch in batches(spec, included):
+        decoded = map_in_threads(lambda data: decode_adapted(spec, data), batch.values())
+        counted = _counted(dict(zip(batch, decoded, strict=True)), factors, weights)
+        _add_all(counted, total)
+        weight, pull = weight + counted.weight, pull + counted.pull
+    return PartialSum(total, weight, pull)
 
 
 def finish_aggregation(
@@ -183,17 +235,12 @@ def measure_payloads(taken: Mapping[int, DecodedPayload], last: Vector, seed: by
     return found
 
 
-def partial_sum(
-    size: int, payloads: Mapping[int, Payload], factors: Mapping[int, int], weights: Mapping[int, int]
-) -> PartialSum:
-    """Return the sum over those ``payloads`` (of ``size`` values) that have a factor."""
-    counted, total = _counted(payloads, factors, weights), np.zeros(size, np.int64)
+def _add_all(counted: "_Counted", total: Fixed) -> None:
     map_in_threads(lambda part: counted.add_to(total[counted.values(part)], part), counted.blocks())
-    return PartialSum(total, counted.weight, counted.pull)
 
 
 def _mean_of(counted: "_Counted", last: Vector) -> Vector:
-    """Return :func:`finish` of the :func:`partial_sum`, without the whole sum in memory."""
+    """Return :func:`finish` of the payloads' sum, without the whole sum in memory."""
     mean = np.empty(len(last), np.float32)
 
     def add(part: slice) -> None:

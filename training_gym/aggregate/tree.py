@@ -13,11 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from training_gym.aggregate.aggregation import PartialSum, admit, measure_payloads, merge, partial_sum, refused_verdicts
+from training_gym.aggregate.aggregation import PartialSum, measure, merge, sum_included
 from training_gym.aggregate.robust import Decision, Measurement, Verdict, decide
-from training_gym.compress.link_adaptation import decode_adapted
 from training_gym.model.tensors import Vector
-from training_gym.runtime.threads import map_in_threads
 from training_gym.spec.config import TrainingSpec
 
 _WEIGHTS = struct.Struct("<qq")
@@ -58,8 +56,7 @@ class Summary:
 
 def summarise(spec: TrainingSpec, payloads: Mapping[int, bytes], last: Vector, seed: bytes) -> Summary:
     """Return a leaf's summary of ``payloads`` against ``last``; leaves share ``seed``."""
-    taken = admit(spec, payloads, last)
-    return Summary(measure_payloads(taken, last, seed), refused_verdicts(taken))
+    return Summary(*measure(spec, payloads, last, seed))
 
 
 def decide_together(summaries: Iterable[Summary]) -> Decision:
@@ -77,11 +74,7 @@ def leaf_sum(
     spec: TrainingSpec, payloads: Mapping[int, bytes], weights: Mapping[int, int], decision: Decision
 ) -> PartialSum:
     """Return the sum over a leaf's included ``payloads``."""
-    counted = [slot for slot in payloads if slot in decision.factors]  # each was admitted when it was measured
-    decoded = dict(
-        zip(counted, map_in_threads(lambda slot: decode_adapted(spec, payloads[slot]), counted), strict=True)
-    )
-    return partial_sum(spec.num_parameters(), decoded, decision.factors, weights)
+    return sum_included(spec, payloads, decision.factors, weights)
 
 
 def merge_all(sums: Iterable[PartialSum]) -> PartialSum:

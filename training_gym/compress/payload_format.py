@@ -179,6 +179,11 @@ def uplink(spec: TrainingSpec) -> Format:
     return Format(parameter_sizes(spec), spec.training.top_k, spec.training.value_bits, layout_digest(spec))
 
 
+def decoded_bytes(format_: Format) -> int:
+    """Return the bytes of a decoded payload: codes, and offsets unless all entries are sent."""
+    return max(1, format_.entries * (1 if format_.top_k == CHUNK else 3))
+
+
 def payload_size(spec: TrainingSpec) -> int:
     """Return the maximum bytes of a unit's payload under this specification."""
     return uplink(spec).max_bytes

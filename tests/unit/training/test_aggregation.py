@@ -1,11 +1,14 @@
 import numpy as np
 import pytest
+from kit.measures import peak_bytes
 from kit.training import spec_of
 
+from training_gym.aggregate import aggregation
 from training_gym.aggregate.aggregation import WEIGHT_ONE, aggregate
 from training_gym.compress.payload_format import decode, encode
 from training_gym.model.layout import initial_parameters
 from training_gym.model.tensors import flatten
+from training_gym.spec.architectures import read_model
 
 SPEC = spec_of(top_k=512, value_bits=8, outer_learning_rate=0.5, outer_momentum=0.0, down_top_k=0)
 PARAMETERS = initial_parameters(SPEC)
@@ -34,6 +37,34 @@ def test_arrival_order_changes_no_bit() -> None:
     other = aggregate(SPEC, PARAMETERS, dict(reversed(payloads.items())))
     assert flatten(one.parameters).tobytes() == flatten(other.parameters).tobytes()
     assert list(other.verdicts) == [0, 1, 2, 3, 4]
+
+
+def test_batches_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    payloads = {slot: payload(slot, 1 + slot / 10) for slot in range(7)} | {7: b"junk", 8: payload(8, 50.0)}
+    weights = {slot: WEIGHT_ONE - slot for slot in payloads}
+    start = aggregate(SPEC, PARAMETERS, {0: payload(9)}).outer_state
+    whole = aggregate(SPEC, PARAMETERS, payloads, weights, start)
+    monkeypatch.setattr(aggregation, "MAX_DECODED_BYTES", 1)
+    monkeypatch.setattr(aggregation, "MIN_BATCH", 2)
+    assert [len(batch) for batch in aggregation.batches(SPEC, payloads)] == [2, 2, 2, 2, 1]
+    parts = aggregate(SPEC, PARAMETERS, payloads, weights, start)
+    assert flatten(parts.parameters).tobytes() == flatten(whole.parameters).tobytes()
+    assert parts.outer_state.aggregate.tobytes() == whole.outer_state.aggregate.tobytes()
+    assert (parts.verdicts, parts.update) == (whole.verdicts, whole.update)
+    with pytest.raises(ValueError, match="weights from 1"):
+        aggregate(SPEC, PARAMETERS, payloads, dict.fromkeys(payloads, 0))
+
+
+def test_memory_of_round_does_not_grow_with_payloads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aggregation, "MAX_DECODED_BYTES", 1)
+    wide = spec_of(read_model({"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}), top_k=4096)
+    start, size = initial_parameters(wide), wide.num_parameters()
+    noise = np.random.default_rng(0)
+    payloads = {slot: encode(wide, noise.normal(0, 1e-3, size).astype(np.float32)) for slot in range(24)}
+    aggregate(wide, start, {0: payloads[0]})  # compiles
+    six = {slot: payloads[slot] for slot in range(6)}
+    few, many = peak_bytes(lambda: aggregate(wide, start, six)), peak_bytes(lambda: aggregate(wide, start, payloads))
+    assert many < few + 4 * size  # 18 more payloads, each of one byte a value
 
 
 def test_malformed_or_disproportionate_payload_is_excluded_with_reason() -> None:
