@@ -73,7 +73,10 @@ class Settings(BaseSettings):
     blob_bytes_per_day: PositiveInt = Field(default=4 * 1024**3, description="storage quota of an account")
 
     max_parameters: int = Field(
-        default=8_000_000_000, gt=0, le=1 << 33, description="that a job trains; the tier's memory also bounds them"
+        default=4_000_000_000,
+        gt=0,
+        le=4_000_000_000,  # sums of more values of 2^42 could exceed int64 in one of 2,048 counters of a sketch
+        description="that a job trains; the tier's memory also bounds them",
     )
     max_base_parameters: PositiveInt = Field(
         default=20_000_000_000,
