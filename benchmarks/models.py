@@ -7,6 +7,7 @@
 - ``lora_ratio``: the same with LoRA of ``peft`` on every matrix.
 - ``peak_memory_ratio``: largest resident memory of the LoRA unit's process to that of the loop's.
 - ``unit_copies``: largest resident memory that a unit adds to its process, in copies of the trained parameters.
+- ``aggregation_copies``: the most that an aggregation allocates without its decoded payloads, in the same copies.
 - ``hash_share``: time of the digests of a unit's states to that of the unit.
 - ``lora_payload_share``: bytes of the LoRA unit's payload to those of the base's weights.
 - ``replay_mismatches`` of ``segments_replayed``: six architectures, whole and LoRA; another process replays.
@@ -88,15 +89,20 @@ def memory(quick: bool, directory: Path) -> list[Row]:
     wide, small = (
         specification(read_model(sizes | {"hidden_size": size}), False, **steps) for size in (128 if quick else 512, 32)
     )
-    copies, shares = [], []
+    copies, joined, shares = [], [], []
     for turn in range(1 if quick else TURNS):
         progress(f"memory of a unit, {turn + 1}")
         folder = directory / f"memory-{turn}"
         peaked = replace(wide, training=replace(wide.training, inner_steps=2, segment_steps=1, batch_size=1))
         copies.append(in_fresh_process(unit_memory.unit_copies, peaked, small, folder / "copies"))
+        joined.append(in_fresh_process(unit_memory.aggregation_copies, wide, 6))
         shares.append(in_fresh_process(unit_memory.hash_share, wide, folder / "hash"))
     note = f"AdamW, {wide.num_parameters():,} parameters trained"
-    return [row("unit_copies", "copies", copies, note), row("hash_share", "ratio", shares, note)]
+    return [
+        row("unit_copies", "copies", copies, note),
+        row("aggregation_copies", "copies", joined, note),
+        row("hash_share", "ratio", shares, note),
+    ]
 
 
 def replays(quick: bool, directory: Path) -> list[Row]:

@@ -2,8 +2,13 @@
 
 import gc
 import time
+import tracemalloc
 from pathlib import Path
 
+import numpy as np
+
+from training_gym.aggregate.aggregation import aggregate, batches
+from training_gym.compress.payload_format import decoded_bytes, encode, uplink
 from training_gym.data.dataset import one_shard
 from training_gym.model.layout import initial_parameters
 from training_gym.model.tensors import write_arrays
@@ -49,6 +54,18 @@ def unit_copies(spec: TrainingSpec, small: TrainingSpec, folder: Path) -> float:
     before = _reset_peak()
     run_from_files(spec, folder / "large", folder / "large" / "files")
     return (_memory("VmHWM") - before) / (4 * spec.num_parameters())
+
+
+def aggregation_copies(spec: TrainingSpec, payloads: int) -> float:
+    """Return an aggregation's peak above inputs and decoded payloads, in copies."""
+    start, noise, size = initial_parameters(spec), np.random.default_rng(0), spec.num_parameters()
+    sent = {slot: encode(spec, noise.normal(0, 1e-3, size).astype(np.float32)) for slot in range(payloads)}
+    state = aggregate(spec, start, {0: sent[0]}).outer_state  # compiles the kernels too
+    tracemalloc.start()
+    aggregate(spec, start, sent, None, state)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return (peak - len(batches(spec, sent)[0]) * decoded_bytes(uplink(spec))) / (4 * size)
 
 
 def hash_share(spec: TrainingSpec, folder: Path) -> float:

@@ -109,8 +109,10 @@ def aggregate(
     seed = sketch_seed({slot: sha256(data) for slot, data in payloads.items()})
     measurements, refused = measure(spec, payloads, state.aggregate, seed)
     decision = decide(measurements)
-    total = sum_included(spec, payloads, decision.factors, weights)
-    return finish_aggregation(spec, parameters, decision.verdicts | refused, total, state)
+    verdicts = decision.verdicts | refused
+    return finish_aggregation(
+        spec, parameters, verdicts, sum_included(spec, payloads, decision.factors, weights), state
+    )
 
 
 def aggregate_decoded(
@@ -181,6 +183,7 @@ def finish_aggregation(
 ) -> Aggregate:
     """Return the round's result from ``total`` over all payloads and the previous ``state``."""
     mean = finish(total, state.aggregate) if total.weight else None
+    del total  # two copies of the model, before the outer step makes its own
     return _stepped(spec, parameters, verdicts, mean, state)
 
 

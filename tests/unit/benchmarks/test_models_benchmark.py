@@ -9,6 +9,7 @@ ROWS = [
     "lora_ratio",
     "peak_memory_ratio",
     "unit_copies",
+    "aggregation_copies",
     "hash_share",
     "replay_mismatches",
     "segments_replayed",
