@@ -4,6 +4,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -151,8 +152,8 @@ class Trainer:
         def report(step: int, loss: float) -> None:
             on_progress({"step": step + 1, "steps": unit.spec.training.inner_steps, "loss": loss})
 
-        assert self.group is not None
-        with self.group.training(dict(task), unit) as self.train:
+        together = nullcontext(self.train) if self.group is None else self.group.training(dict(task), unit)
+        with together as self.train:
             result = self.run_unit(unit, output, report)
         return write_unit_result(unit, result, output)
 
