@@ -37,6 +37,7 @@ from training_gym.aggregate.aggregation import aggregate
 from training_gym.units.checkpoint import *
 from training_gym.spec.config import TrainingSpec
 from training_gym.runtime.determinism import configure
+from training_gym.units.replica_state import save_slot_state
 from training_gym.units.trace import Unit
 from training_gym.units.unit import run_unit
 from training_gym.exchange.deadlines import start_slot_state
@@ -96,7 +97,7 @@ def next_round(cid, at):
         with tempfile.TemporaryDirectory() as directory:
             start = start_parameters(spec, base, eager)
             done = run_unit(Unit(spec, JOB, at.round, slot, start, text, held, JOB), Path(directory))
-        payloads[slot], states[str(slot)] = done.payload, put(done.slot_state)
+        payloads[slot], states[str(slot)] = done.payload, put(save_slot_state(done.slot_state))
     record = put(json.dumps({str(slot): put(payload) for slot, payload in payloads.items()}).encode())
     in_time = {slot: payload for slot, payload in payloads.items() if (at.round, slot) != TOO_LATE}
     joined = aggregate(spec, parameters, in_time, outer_state=state)
