@@ -14,6 +14,7 @@ from training_gym.model.layout import initial_parameters
 from training_gym.model.network import Rows, rows_on
 from training_gym.spec.architectures import ModelConfig, read_model
 from training_gym.spec.config import TrainingConfig, TrainingSpec
+from training_gym.units.checkpoint import initial_checkpoint
 from training_gym.units.replica_state import fresh_slot_state
 from training_gym.units.trace import Unit
 
@@ -59,3 +60,21 @@ def shard_of_rows(rows: Sequence[tuple[Sequence[int], Sequence[int]]], dtype: st
     tokens = np.concatenate([tokens for tokens, _ in rows]).astype(DTYPES[dtype])
     mask = np.packbits(np.concatenate([mask for _, mask in rows]).astype(np.uint8), bitorder="little")
     return offsets.tobytes() + tokens.tobytes() + mask.tobytes()
+
+
+def train_task(spec: dict[str, Any], folder: Path, environment: str) -> dict[str, Any]:
+    """Return a training child's task of a fresh model, with its files in ``folder``."""
+    (folder / "checkpoint").write_bytes(initial_checkpoint(TrainingSpec.from_dict(spec)))
+    (folder / "output").mkdir()
+    return {
+        "kind": "train",
+        "spec": spec,
+        "job_id": "0x" + "11" * 32,
+        "round": 0,
+        "slot": 1,
+        "checkpoint": str(folder / "checkpoint"),
+        "train_data": one_file(folder / "text", TEXT),
+        "slot_state": None,
+        "environment": environment,
+        "output": str(folder / "output"),
+    }

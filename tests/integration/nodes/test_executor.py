@@ -16,14 +16,14 @@ import psutil
 import pytest
 import safetensors.numpy
 from kit.errors import raising
-from kit.training import one_file
+from kit.training import train_task
 from kit.waiting import wait_until
 from safetensors import SafetensorError
 
 from training_gym.aggregate.outer_step import initial_outer_state, outer_step
 from training_gym.runtime.profile import CPU
 from training_gym.spec.config import TrainingSpec
-from training_gym.units.checkpoint import initial_checkpoint, load_state, save_state
+from training_gym.units.checkpoint import load_state, save_state
 from zoo_compute.devnet.adversaries.adversary import KINDS, REFUSE, WITHHOLD, executor_of
 from zoo_compute.devnet.adversaries.child import COPY, FABRICATE, FABRICATE_ADAPTERS
 from zoo_compute.node.execution.executor import Executor, ExecutorError
@@ -31,7 +31,6 @@ from zoo_compute.node.execution.executor import Executor, ExecutorError
 MEMORY = 1 << 30
 OTHER_KINDS = [kind for kind in KINDS if kind not in ("skip-step", FABRICATE, FABRICATE_ADAPTERS, WITHHOLD, REFUSE)]
 ROOT = Path(__file__).parents[3]
-TEXT = b"".join(b"line %d of a text that a model can learn\n" % n for n in range(2000))
 
 
 def specification(**training: Any) -> dict[str, Any]:
@@ -49,22 +48,7 @@ def executor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
 
 @pytest.fixture
 def task(executor: Executor, tmp_path: Path) -> dict[str, Any]:
-    spec = specification()
-    (tmp_path / "text").write_bytes(TEXT)
-    (tmp_path / "checkpoint").write_bytes(initial_checkpoint(TrainingSpec.from_dict(spec)))
-    (tmp_path / "output").mkdir()
-    return {
-        "kind": "train",
-        "spec": spec,
-        "job_id": "0x" + "11" * 32,
-        "round": 0,
-        "slot": 1,
-        "checkpoint": str(tmp_path / "checkpoint"),
-        "train_data": one_file(tmp_path / "text", TEXT),
-        "slot_state": None,
-        "environment": executor.environment_class,
-        "output": str(tmp_path / "output"),
-    }
+    return train_task(specification(), tmp_path, executor.environment_class)
 
 
 def long(task: dict[str, Any]) -> dict[str, Any]:

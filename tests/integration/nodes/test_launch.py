@@ -8,12 +8,11 @@ from typing import Any
 
 import psutil
 import pytest
-from kit.training import TEXT, one_file
+from kit.training import train_task
 from kit.waiting import wait_until
 
 from training_gym.runtime.profile import CPU
 from training_gym.spec.config import TrainingSpec
-from training_gym.units.checkpoint import initial_checkpoint
 from zoo_compute.devnet.adversaries.adversary import executor_of
 from zoo_compute.node.execution.executor import Executor, ExecutorError
 
@@ -44,21 +43,7 @@ def pair(tmp_path: Path) -> Iterator[Executor]:
 
 @pytest.fixture
 def task(alone: Executor, tmp_path: Path) -> dict[str, Any]:
-    spec = specification()
-    (tmp_path / "checkpoint").write_bytes(initial_checkpoint(TrainingSpec.from_dict(spec)))
-    (tmp_path / "output").mkdir()
-    return {
-        "kind": "train",
-        "spec": spec,
-        "job_id": "0x" + "11" * 32,
-        "round": 0,
-        "slot": 1,
-        "checkpoint": str(tmp_path / "checkpoint"),
-        "train_data": one_file(tmp_path / "text", TEXT),
-        "slot_state": None,
-        "environment": alone.environment_class,
-        "output": str(tmp_path / "output"),
-    }
+    return train_task(specification(), tmp_path, alone.environment_class)
 
 
 def processes_of(executor: Executor) -> list[psutil.Process]:

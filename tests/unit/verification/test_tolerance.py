@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from benchmarks.detection.replays import unit_of
 from market.domain.verification.tolerance import CAP, MARGIN, START_PER_STEP, TENSOR_CAP, TENSOR_SHARE, tolerance
 from training_gym.compress.payload_format import decode, encode, encode_step, uplink
-from training_gym.model.layout import Arrays
+from training_gym.model.layout import NamedArrays
 from training_gym.spec.errors import ResultMismatch
-from training_gym.units.trace import Unit, load_boundary_state, state_path
+from training_gym.units.trace import Unit, UnitResult, load_boundary_state, state_path
 from training_gym.units.unit import replay_end_state, run_unit
 from training_gym.verify.adversaries import Attack, dishonest_training, parameter_change
 from training_gym.verify.tolerance import claimed_end, difference
@@ -54,28 +54,27 @@ def test_differences_within_tolerance_pass() -> None:
 
 
 @pytest.fixture(scope="module", params=["small", "adamw"])
-def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Unit, Path, object]:
+def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Unit, Path, UnitResult]:
     directory, unit = tmp_path_factory.mktemp("unit"), unit_of(request.param, 0, ENVIRONMENT)
     feedback = np.random.default_rng(0).normal(0, 1e-3, unit.spec.num_parameters()).astype(np.float32)
     unit = replace(unit, slot_state=replace(unit.slot_state, error_feedback=feedback))
     return unit, directory, run_unit(unit, directory)
 
 
-def ends(unit: Unit, directory: Path) -> list[Arrays]:
+def ends(unit: Unit, directory: Path) -> list[NamedArrays]:
     return [load_boundary_state(unit.spec, state_path(directory, n).read_bytes()) for n in range(unit.spec.segments)]
 
 
-def test_last_end_follows_from_delivered_unit(trained: tuple[Unit, Path, object]) -> None:
+def test_last_end_follows_from_delivered_unit(trained: tuple[Unit, Path, UnitResult]) -> None:
     unit, directory, result = trained
     last = unit.spec.segments - 1
-    ended, _ = replay_end_state(unit, last, result.leaves[last], state_path(directory, last).read_bytes())  # type: ignore[attr-defined]
-    slot_state = result.slot_state  # type: ignore[attr-defined]
-    apart = difference(claimed_end(unit, slot_state, result.payload), ended)  # type: ignore[attr-defined]
+    ended, _ = replay_end_state(unit, last, result.leaves[last], state_path(directory, last).read_bytes())
+    apart = difference(claimed_end(unit, result.slot_state, result.payload), ended)
     assert tolerance(unit.spec.training.segment_steps, []).passes(apart.whole, apart.widest)
-    assert difference(claimed_end(unit, unit.slot_state, result.payload), ended).whole > CAP  # type: ignore[attr-defined]
+    assert difference(claimed_end(unit, unit.slot_state, result.payload), ended).whole > CAP
 
 
-def test_smallest_alterations_exceed_cap(trained: tuple[Unit, Path, object]) -> None:
+def test_smallest_alterations_exceed_cap(trained: tuple[Unit, Path, UnitResult]) -> None:
     unit, directory, _ = trained
     states = ends(unit, directory)
     steps = range(2, 4)
@@ -87,7 +86,7 @@ def test_smallest_alterations_exceed_cap(trained: tuple[Unit, Path, object]) -> 
         assert difference(false, honest).whole > CAP, cheat
 
 
-def test_difference_in_one_small_tensor_is_measured(trained: tuple[Unit, Path, object]) -> None:
+def test_difference_in_one_small_tensor_is_measured(trained: tuple[Unit, Path, UnitResult]) -> None:
     unit, directory, _ = trained
     state = ends(unit, directory)[2]
     name = min((name for name in state if name.startswith("parameters.")), key=lambda name: state[name].size)
@@ -98,11 +97,11 @@ def test_difference_in_one_small_tensor_is_measured(trained: tuple[Unit, Path, o
     assert difference(zeros, zeros).whole == 0
 
 
-def test_payload_foreign_to_result_is_refused(trained: tuple[Unit, Path, object]) -> None:
+def test_payload_foreign_to_result_is_refused(trained: tuple[Unit, Path, UnitResult]) -> None:
     """Payload and error feedback still have the correct sum, and so the correct parameters."""
     unit, _, result = trained
-    left = result.slot_state  # type: ignore[attr-defined]
-    sent = decode(unit.spec, result.payload).dense()  # type: ignore[attr-defined]
+    left = result.slot_state
+    sent = decode(unit.spec, result.payload).dense()
     for share in (-5.0, 0.0, 0.97):
         poison = encode(unit.spec, np.float32(share) * sent)
         rest = left.error_feedback + sent - decode(unit.spec, poison).dense()
