@@ -16,7 +16,7 @@ from market.orders.schemas import JobSpec, SubmitJob
 from market.orders.signatures import require_signature
 from market.platform.http.errors import UnknownTier
 from training_gym.spec.config import MAX_PARAMETERS, TrainingSpec
-from training_gym.spec.costs import flops_per_unit, unit_memory_bytes
+from training_gym.spec.costs import unit_memory_bytes, unit_weight_us
 from training_gym.spec.errors import SpecError
 from zoo_protocol.content.unixfs import cid_of_file
 from zoo_protocol.messages import Domain, JobOrder, struct_hash, typed_data
@@ -47,8 +47,8 @@ class Terms:
 
     @property
     def unit_seconds(self) -> float:
-        """Duration of one unit at the tier's reference speed, all GPUs together."""
-        return self.unit_weight_us / (self.tier.gpus * 10**6)
+        """Duration of one unit at the tier's reference speed, on the GPUs that it uses."""
+        return _seconds(self.tier, self.unit_weight_us)
 
     def order(self, payer: str, nonce: int) -> JobOrder:
         """Return the order that ``payer`` signs. Its struct hash is the job's id."""
@@ -120,9 +120,9 @@ def parse_terms(
     ):
         if not 0 < amount <= limit:
             raise InvalidOrder(f"{name} is {amount} wei.", field=name, remedy=f"Give an amount from 1 to {limit} wei.")
-    weight = -(-flops_per_unit(spec) * 10**6 // tier.reference_flops_per_gpu.of(spec.training.precision))
+    weight = unit_weight_us(spec, tier.gpus, tier.reference_flops_per_gpu.of(spec.training.precision))
     sampling_bps = _min_sampling_bps(request, network)
-    _require_end_before_refund(spec, weight / (tier.gpus * 10**6), network)
+    _require_end_before_refund(spec, _seconds(tier, weight), network)
     _require_one_unit(request, tier, weight)
     _require_stake_covers_gain(request, tier, weight, spec.segments, sampling_bps)
     _require_fee_covers_replay(request, weight, spec.segments, network.disputes.referee_fee_wei)
@@ -248,6 +248,10 @@ def _require_memory(spec: TrainingSpec, tier: Tier, required_gb: float) -> None:
         )
 
 
+def _seconds(tier: Tier, weight: int) -> float:
+    return weight / (tier.gpus * 10**6)
+
+
 def _wait_until(wanted: datetime, now: datetime) -> datetime:
     whole = wanted.astimezone(UTC).replace(microsecond=0)
     if not now < whole or whole.timestamp() > _UINT40:
@@ -264,7 +268,7 @@ def _min_mflops(tier: Tier, weight: int, longest_round_seconds: float) -> int:
 
     A node of the lowest benchmark speed counts as one of the reference speed, a faster one in proportion.
     """
-    needed = weight / (tier.gpus * 10**6) / longest_round_seconds
+    needed = _seconds(tier, weight) / longest_round_seconds
     return math.ceil(tier.benchmark.min_mflops * needed) if needed > 1 else 0
 
 

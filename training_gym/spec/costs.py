@@ -1,4 +1,4 @@
-"""Operations and memory of a unit, before it runs. No torch.
+"""Operations, size and memory of a unit, before it runs. No torch.
 
 The closed forms restate what the network does. Tests compare them with counted operations and measured memory.
 """
@@ -39,6 +39,28 @@ def flops_per_unit(spec: TrainingSpec) -> int:
         sides = [sorted(one.shape) for one in spec.trained_tensors() if one.role == "matrix"]
         muon = training.inner_steps * 5 * 2 * sum((2 * long + short) * short**2 for short, long in sides)
     return step * tokens + muon
+
+
+def fitting_count(shards: int, available: int) -> int:
+    """Return the largest power of two of processes within both numbers."""
+    return 1 << (min(shards, available).bit_length() - 1)
+
+
+def gpus_in_use(spec: TrainingSpec, gpus: int) -> int:
+    """Return how many of a node's GPUs train one unit."""
+    return fitting_count(spec.training.gradient_shards, gpus)
+
+
+def unit_weight_us(spec: TrainingSpec, gpus: int, flops_per_gpu: int) -> int:
+    """Return the size of one unit in GPU-microseconds at the reference speed, rounded up.
+
+    A node sells all its GPUs together, so idle ones count. A unit's duration is its weight divided by ``gpus``.
+
+    Args:
+        gpus: of the tier's node.
+        flops_per_gpu: reference speed in the job's precision, in FLOP/s.
+    """
+    return -(-flops_per_unit(spec) * 10**6 * gpus // (flops_per_gpu * gpus_in_use(spec, gpus)))
 
 
 def _rows(spec: TrainingSpec) -> int:

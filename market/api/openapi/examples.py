@@ -197,6 +197,7 @@ FIELDS: dict[str, Any] = {
     "tolerated_segments": [],
     "doubts": [],
     "unit_weight_us": 450_000_000,
+    "gpus_in_use": 4,
     "segments_per_unit": 8,
     "unit_memory_bytes": 1_900_000_000,
     "node_memory_bytes": 40_000_000_000,

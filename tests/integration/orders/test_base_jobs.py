@@ -22,6 +22,7 @@ from kit.api.submission_fixtures import (  # noqa: F401  (fixtures)
 from kit.base_models import header_of, manifest_of, weights_changed, with_header, write_base
 from sqlalchemy import select
 
+from market.domain.network import ZEN
 from market.jobs.models import Job
 from market.orders import inputs
 from market.platform.http.services import Services
@@ -281,4 +282,6 @@ def test_unit_beyond_tier_memory_names_both_numbers(payer: Caller, body: Body) -
     problem = payer.post("/v1/quotes", json=body).json()
     assert (problem["code"], problem["field"], problem["reason"]) == ("invalid-order", "tier", "unit_too_large")
     assert "GiB; each GPU of tier bronze has 0.93 GiB" in problem["detail"]
-    accepted(payer.post("/v1/quotes", json=body | {"requirements": {"min_gpu_memory_gb": 16}}))
+    accepted(
+        payer.post("/v1/quotes", json=body | {"requirements": {"min_gpu_memory_gb": 16}, "budget_max": str(10 * ZEN)})
+    )

@@ -14,7 +14,7 @@ from training_gym.data.shards import Layout
 from training_gym.model.folder import write_folder
 from training_gym.model.layout import initial_parameters
 from training_gym.optimise.ordered_sum import TreeSum, tree_sum
-from training_gym.optimise.process_group import fitting_count, joined
+from training_gym.optimise.process_group import joined
 from training_gym.runtime.determinism import configure
 from training_gym.runtime.profile import CPU
 from training_gym.spec.adapters import read_adapter
@@ -150,8 +150,3 @@ def test_incomplete_tree_has_no_total() -> None:
         running.add([torch.ones(1)])
     with pytest.raises(ValueError, match="power of two"):
         running.total()
-
-
-def test_fitting_count_divides_shards() -> None:
-    assert [fitting_count(8, available) for available in (1, 2, 3, 5, 8, 9)] == [1, 2, 2, 4, 8, 8]
-    assert fitting_count(2, 8) == 2

@@ -37,10 +37,11 @@ class ProcessGroup:
     @contextmanager
     def training(self, task: dict[str, Any], unit: "Unit") -> Iterator["Train"]:
         """Yield the training of a unit by as many processes as its batch allows."""
-        from training_gym.optimise.process_group import fitting_count, joined
+        from training_gym.optimise.process_group import joined
+        from training_gym.spec.costs import gpus_in_use
         from training_gym.units.steps import finish, train_together
 
-        count = fitting_count(unit.spec.training.gradient_shards, self.followers.count)
+        count = gpus_in_use(unit.spec, self.followers.count)
         meeting = Path(tempfile.gettempdir()) / f"meeting-{secrets.token_hex(8)}"
         is_sharded = count > 1 and _exceeds(unit, self._memory_bytes)
         if count > 1:
