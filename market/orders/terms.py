@@ -252,6 +252,18 @@ def _seconds(tier: Tier, weight: int) -> float:
     return weight / (tier.gpus * 10**6)
 
 
+def require_aggregation_memory(needed: int, available: int) -> None:
+    """Refuse rounds beyond the smallest worker's bytes. Raises InvalidOrder."""
+    if needed > available:
+        raise InvalidOrder(
+            f"Aggregating a round needs {needed / _GIB:.2f} GiB; this market's smallest worker has "
+            f"{available / _GIB:.2f} GiB.",
+            field="model_config",
+            remedy="Take a smaller model, train an adapter, or take fewer nodes.",
+            extra={"reason": "aggregation_too_large"},
+        )
+
+
 def _wait_until(wanted: datetime, now: datetime) -> datetime:
     whole = wanted.astimezone(UTC).replace(microsecond=0)
     if not now < whole or whole.timestamp() > _UINT40:

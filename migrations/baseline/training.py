@@ -148,6 +148,13 @@ table(
     index("uq_leases_open_train", "unit_id", unique=True, where="kind = 'train' AND status IN ('offered', 'active')"),
 )
 
+table(
+    "worker_memory",
+    sa.Column("worker", sa.String(255), primary_key=True),
+    sa.Column("memory_bytes", sa.BigInteger, nullable=False),
+    sa.Column("seen_at", TIME, nullable=False),
+)
+
 CREATE_TRIGGERS = (
     """
     CREATE FUNCTION units_keep_batch() RETURNS trigger LANGUAGE plpgsql AS $$
