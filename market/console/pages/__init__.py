@@ -1,0 +1,12 @@
+"""All pages of the console, in the order of the navigation."""
+
+from market.console.page import Page
+from market.console.pages import account, audit, design, network, treasury
+
+PAGES: tuple[Page, ...] = (
+    network.PAGE,
+    treasury.PAGE,
+    audit.PAGE,
+    account.PAGE,
+    design.PAGE,
+)
