@@ -7,7 +7,7 @@ from typing import Any
 
 from eth_utils.crypto import keccak
 
-from market.chain.errors import IncompleteLogs, RpcError, UnknownBlock
+from market.chain.errors import ExecutionReverted, IncompleteLogs, RpcError, UnknownBlock
 from market.chain.rpc.transport import Endpoint, Nodes
 from market.settings import split_list
 from zoo_protocol.hashing import to_hex
@@ -184,6 +184,14 @@ class ChainClient:
         """Return the result of a contract call at a block, without a transaction."""
         request = {"to": to, "data": to_hex(data)} | ({"from": sender} if sender else {})
         return bytes.fromhex(self._nodes.ask("eth_call", request, _block_parameter(block))[2:])
+
+    def refusal(self, sender: str, to: str, data: bytes) -> bytes | None:
+        """Return the revert data of a call that ``sender`` would make now; None if it passes."""
+        try:
+            self.call(to, data, sender=sender)
+        except ExecutionReverted as error:
+            return error.data
+        return None
 
     def call_many(self, calls: Sequence[tuple[str, bytes]], block: BlockTag) -> list[bytes]:
         """Return the results of (contract, call data) at one block, from batched requests."""
