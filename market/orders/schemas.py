@@ -187,8 +187,8 @@ class Quote(BaseModel):
         "out_of_memory."
     )
     node_memory_bytes: int = Field(
-        description="Memory of each GPU that the tier promises, or min_gpu_memory_gb if that is more. A unit that "
-        "needs more is refused: invalid-order, reason unit_too_large."
+        description="Memory of each GPU that the tier promises, or min_gpu_memory_gb if that is more, less 1 GB for "
+        "driver and libraries. A unit that needs more is refused: invalid-order, reason unit_too_large."
     )
     unit_price_at_reserve_wei: WeiOut
     unit_price_at_max_price_wei: WeiOut

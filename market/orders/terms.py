@@ -16,7 +16,7 @@ from market.orders.schemas import JobSpec, SubmitJob
 from market.orders.signatures import require_signature
 from market.platform.http.errors import UnknownTier
 from training_gym.spec.config import MAX_PARAMETERS, TrainingSpec
-from training_gym.spec.costs import unit_memory_bytes, unit_weight_us
+from training_gym.spec.costs import GPU_ROOM_BYTES, unit_memory_bytes, unit_weight_us, usable_gpu_bytes
 from training_gym.spec.errors import SpecError
 from zoo_protocol.content.unixfs import cid_of_file
 from zoo_protocol.messages import Domain, JobOrder, struct_hash, typed_data
@@ -230,20 +230,23 @@ def _require_size(spec: TrainingSpec, max_parameters: int) -> None:
 
 
 def promised_memory_bytes(tier: Tier, required_gb: float) -> int:
-    """Return the memory of each GPU in bytes that the tier and the requirements promise."""
-    return round(max(tier.gpu_memory_gb, required_gb) * _GB)
+    """Return the memory in bytes that tier and requirements promise to a unit on each GPU."""
+    promised = round(max(tier.gpu_memory_gb, required_gb) * _GB)
+    return usable_gpu_bytes(promised) if tier.needs_gpus else promised
 
 
 def _require_memory(spec: TrainingSpec, tier: Tier, required_gb: float) -> None:
     """Refuse units beyond the GPU memory that the tier and the requirements promise."""
     needed, promised = unit_memory_bytes(spec), promised_memory_bytes(tier, required_gb)
+    room = GPU_ROOM_BYTES if tier.needs_gpus else 0
     if needed > promised:
         raise InvalidOrder(
-            f"One unit needs {needed / _GIB:.2f} GiB; each GPU of tier {tier.name} has {promised / _GIB:.2f} GiB.",
+            f"One unit needs {needed / _GIB:.2f} GiB; each GPU of tier {tier.name} has {promised / _GIB:.2f} GiB "
+            "for it.",
             field="tier",
             remedy="Set training_config.micro_batch_size below batch_size, shorten model_config.sequence_length, train "
             "an adapter, take a tier with more memory, or set requirements.min_gpu_memory_gb to "
-            f"{-(-needed // _GB)} or more.",
+            f"{-(-(needed + room) // _GB)} or more.",
             extra={"reason": "unit_too_large"},
         )
 

@@ -10,6 +10,11 @@ from training_gym.spec.config import TrainingSpec
 _FLOAT = 4
 MAX_LOGITS = 1 << 24
 """Logits in memory at once (64 MB in float32): a large vocabulary's loss is computed in parts."""
+GPU_ROOM_BYTES = 10**9
+"""Memory of each GPU that no unit gets: for the driver's context, loaded kernels and the workspaces of cuBLAS and NCCL.
+
+It is an assumption: no GPU was measured (decision 26).
+"""
 _LOGIT_COPIES = 4
 """Logits, their logarithms, and the gradients of both."""
 _STEP_COPIES, _CODEC_COPIES = 5, 3
@@ -87,6 +92,11 @@ def unit_memory_bytes(spec: TrainingSpec) -> int:
     at full length. A device with its own memory holds less of it.
     """
     return _state_bytes(spec) + _base_bytes(spec) + _activation_bytes(spec)
+
+
+def usable_gpu_bytes(total: int) -> int:
+    """Return the bytes of a GPU's memory that a unit can use."""
+    return max(0, total - GPU_ROOM_BYTES)
 
 
 def _state_bytes(spec: TrainingSpec) -> int:

@@ -62,7 +62,7 @@ def approval(*, yes: bool) -> Approve:
 def _memory(found: Quote) -> str:
     if found.unit_memory_bytes is None or found.node_memory_bytes is None:
         return "unknown"
-    return f"{found.unit_memory_bytes / _GIB:.2f} GiB; each GPU has {found.node_memory_bytes / _GIB:.2f} GiB"
+    return f"{found.unit_memory_bytes / _GIB:.2f} GiB; each GPU has {found.node_memory_bytes / _GIB:.2f} GiB for it"
 
 
 def _rounds(found: Quote) -> int:

@@ -200,7 +200,7 @@ FIELDS: dict[str, Any] = {
     "gpus_in_use": 4,
     "segments_per_unit": 8,
     "unit_memory_bytes": 1_900_000_000,
-    "node_memory_bytes": 40_000_000_000,
+    "node_memory_bytes": 39_000_000_000,
     "sampling_bps": 500,
     "detection_probability": 0.25,
     "least_detection_probability": 0.4,

@@ -59,9 +59,10 @@ def _exceeds(unit: "Unit", memory_bytes: int) -> bool:
     """Return whether a unit exceeds the memory that one process may use on its device."""
     import torch
 
-    from training_gym.spec.costs import unit_memory_bytes
+    from training_gym.spec.costs import unit_memory_bytes, usable_gpu_bytes
 
-    room = torch.cuda.get_device_properties(0).total_memory if unit.device == "cuda" else memory_bytes
+    on_gpu = unit.device == "cuda"
+    room = usable_gpu_bytes(torch.cuda.get_device_properties(0).total_memory) if on_gpu else memory_bytes
     return unit_memory_bytes(unit.spec) > room
 
 
