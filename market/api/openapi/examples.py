@@ -183,6 +183,7 @@ FIELDS: dict[str, Any] = {
     "to_round": 8,
     "slot": 1,
     "step": 24,
+    "probe": HASH,
     "steps": 48,
     "units": 32,
     "units_ordered": 32,

@@ -83,11 +83,14 @@ def _serve(profile_name: str, memory_bytes: int, rank: int, receive: Receive) ->
 
 def _follow(request: dict[str, Any], rank: int, device: str) -> None:
     from training_gym.optimise.process_group import joined
+    from training_gym.units.probe import probe_unit
     from training_gym.units.steps import follow
     from zoo_compute.node.execution.tasks import take_unit
 
     task = request["task"]
     unit = take_unit(task, task["environment"], device)
+    if task["kind"] == "probe_job":
+        unit = probe_unit(unit)
     unit = replace(unit, checkpoint={}, slot_state=replace(unit.slot_state, moments={}))  # process 0 sends states
     with joined(Path(request["meeting"]), rank, request["count"], device, request["is_sharded"]) as processes:
         follow(unit, processes)
