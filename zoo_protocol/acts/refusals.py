@@ -50,6 +50,7 @@ _WORDS: Mapping[str, Callable[[_Fields], str]] = {
         f"The delay is {duration(f['delay'])}; expected at least {duration(f['minDelay'])}. Prepare the act again."
     ),
     "TimelockUnexecutedPredecessor": lambda f: f"Operation {f['predecessorId']} must be executed first.",
+    "FailedCall": lambda _: "A call of the operation fails without a reason.",
     "InsufficientFunds": _funds,
     "GrantsOnly": lambda _: "This fund pays grants only. Use the act treasury.grant.",
     "UnknownDestination": lambda f: f"The treasury has no fund {f['destination']}.",

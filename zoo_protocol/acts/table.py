@@ -22,7 +22,7 @@ OFFENCES = (
     (7, "refused data"),
 )
 FUNDS = ((0, "protocol development"), (1, "security audits"))
-_ADMINISTERED = (
+ADMINISTERED = (
     "Timelock",
     "ZenToken",
     "Treasury",
@@ -33,6 +33,7 @@ _ADMINISTERED = (
     "Rewards",
     "Attestations",
 )
+"""Contracts with roles."""
 
 
 class Stage(StrEnum):
@@ -227,7 +228,7 @@ _ROWS: tuple[Act, ...] = (
 )  # fmt: skip
 
 ACTS: Mapping[str, Act] = {
-    act.key: act for act in (*_ROWS, *(act for contract in _ADMINISTERED for act in _role_acts(contract)))
+    act.key: act for act in (*_ROWS, *(act for contract in ADMINISTERED for act in _role_acts(contract)))
 }
 """All acts by key."""
 

@@ -244,6 +244,11 @@ class ChainClient:
             succeeded=int(found["status"], 16) == 1,
         )
 
+    def transaction_data(self, tx_hash: str) -> bytes | None:
+        """Return the call data of a transaction; None if the node does not have it."""
+        found = self._nodes.ask("eth_getTransactionByHash", tx_hash)
+        return None if found is None else bytes.fromhex(found["input"][2:])
+
     def transaction_at(self, sender: str, nonce: int, until: Block) -> str:
         """Return the hash of ``sender``'s mined transaction with a nonce, up to block ``until``.
 
