@@ -28,6 +28,19 @@ class WaitReason(StrEnum):
     TOO_FEW_ASKS = "too_few_asks"
     NEXT_ROUND = "next_round"
 
+    @property
+    def sentence(self) -> str:
+        """Return what holds the job up, for people."""
+        return _SENTENCES[self]
+
+
+_SENTENCES = {
+    WaitReason.PAUSED: "Its payer has paused it.",
+    WaitReason.LIMIT_BELOW_RESERVE: "Its price limit is below the tier's reserve.",
+    WaitReason.TOO_FEW_ASKS: "It wants more nodes than the tier offers.",
+    WaitReason.NEXT_ROUND: "It waits for suitable free nodes in a round; its own page tells more.",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class BookLine:
