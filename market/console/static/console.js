@@ -45,10 +45,8 @@ function redraw() {
 
 async function copy(button) {
   await navigator.clipboard.writeText(button.dataset.copy);
-  const mark = button.firstElementChild;
-  const before = mark.textContent;
-  mark.textContent = "✓";
-  setTimeout(() => { mark.textContent = before; }, 1200);
+  button.classList.add("copied");
+  setTimeout(() => button.classList.remove("copied"), 1200);
 }
 
 // Live parts: a page with #live loads that part again after each change, and says when no tick came for long.
