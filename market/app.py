@@ -22,7 +22,7 @@ from market.auctions.router import router as auctions
 from market.chain.contracts.codec import Deployment
 from market.chain.transactions.signer import Signer
 from market.chain.views import ChainViews
-from market.console.router import router as console
+from market.console.app import mount_console
 from market.domain.network import NETWORKS
 from market.governance.router import router as governance
 from market.ledger.router import TreasuryReads
@@ -201,7 +201,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         governance,
         health.router,
         problem_pages.router,
-        console,
     ):
         app.include_router(router)
+    mount_console(app)
     return app

@@ -59,6 +59,12 @@ class Settings(BaseSettings):
     domain: str = Field(default="localhost", description="host in SIWE messages")
     public_url: str = Field(default="http://localhost", description="URI in SIWE messages")
     session_hours: PositiveInt = 12
+    console_session_hours: int = Field(default=8, ge=1, le=24, description="longest session of the console")
+    block_explorer_url: str = Field(
+        default="",
+        pattern="^(https?://[^\\s{}]+)?$",
+        description="root of a block explorer, to which the console links addresses and transactions",
+    )
     admins: str = Field(default="", description="wallets that are admins, separated by commas")
     cors_origins: str = Field(default="", description="origins that browsers may call from, separated by commas")
     requests_per_minute: NonNegativeInt = Field(default=1200, description="of one account; 0: no limit")
@@ -81,6 +87,9 @@ class Settings(BaseSettings):
     max_base_parameters: PositiveInt = Field(
         default=20_000_000_000,
         description="of a base model; a worker needs four bytes of memory for each while it computes a loss",
+    )
+    worker_memory_gib: PositiveFloat | None = Field(
+        default=None, description="of a worker that aggregates, if less than it measures"
     )
     base_models_folder: Path | None = Field(
         default=None, description="a worker's copies of base models; None: in the folder for temporary files"

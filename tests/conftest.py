@@ -30,6 +30,8 @@ from market.platform.db.session import Database
 from market.tables import metadata
 from market.wiring import connect_features
 
+pytest_plugins = ("kit.api.server_fixtures",)
+
 DEVNETS = "tests/e2e/"
 LONG = (DEVNETS, "tests/benchmarks/", "tests/faults/", "tests/integration/live/")
 SLOWEST = (

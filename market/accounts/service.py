@@ -84,6 +84,16 @@ def sign_in(session: Session, settings: Settings, chain_id: int, message: str, s
     Raises:
         SignInRefused: a field or the signature is wrong; ``field`` names it.
     """
+    account = verify_sign_in(session, settings, chain_id, message, signature)
+    return _issue(session, account, "session", "", utc_now() + timedelta(hours=settings.session_hours))
+
+
+def verify_sign_in(session: Session, settings: Settings, chain_id: int, message: str, signature: str) -> Account:
+    """Check a signed EIP-4361 message, use its nonce, and return the wallet's account.
+
+    Raises:
+        SignInRefused: a field or the signature is wrong; ``field`` names it.
+    """
     now = utc_now()
     parsed = _verified(settings, chain_id, message, signature, now)
     issued_at = repository.use_nonce(session, parsed.nonce, parsed.address, now)
@@ -91,8 +101,7 @@ def sign_in(session: Session, settings: Settings, chain_id: int, message: str, s
         raise SignInRefused("the nonce is unknown, used, expired or another wallet's", field="message.nonce")
     if not issued_at - CLOCK_SKEW <= datetime.fromisoformat(parsed.issued_at) <= now + CLOCK_SKEW:
         raise SignInRefused("issued-at is outside the validity of the nonce", field="message.issued_at")
-    account = repository.ensure_account(session, parsed.address)
-    return _issue(session, account, "session", "", now + timedelta(hours=settings.session_hours))
+    return repository.ensure_account(session, parsed.address)
 
 
 def _verified(settings: Settings, chain_id: int, message: str, signature: str, now: datetime) -> siwe.SiweMessage:

@@ -1,0 +1,41 @@
+"""Server-sent events that tell open pages to load their live parts again."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+from fastapi import APIRouter, Request
+from sqlalchemy import func, select
+from sse_starlette import EventSourceResponse, ServerSentEvent
+
+from market.platform.db.base import utc_now
+from market.platform.events.models import AuditEvent
+from market.platform.http.deps import services_of
+from market.platform.http.services import Services
+from market.platform.http.shared_result import SharedResult
+
+router = APIRouter()
+TICK_SECONDS = 3.0
+_STREAM_SECONDS = 900.0  # then the browser connects again
+
+
+def _newest_change(services: Services) -> int:
+    with services.database.reading() as session:
+        return session.scalar(select(func.max(AuditEvent.id))) or 0
+
+
+_newest = SharedResult(_newest_change)
+
+
+@router.get("/live")
+async def watch(request: Request) -> EventSourceResponse:
+    """Send the number of the newest change every few seconds."""
+    stream = _ticks(services_of(request))
+    return EventSourceResponse(stream, headers={"Cache-Control": "no-store"})
+
+
+async def _ticks(services: Services) -> AsyncIterator[ServerSentEvent]:
+    for _ in range(int(_STREAM_SECONDS / TICK_SECONDS)):
+        tick = {"change": await _newest.get(services), "at": utc_now().isoformat()}
+        yield ServerSentEvent(data=json.dumps(tick), event="tick")
+        await asyncio.sleep(TICK_SECONDS)

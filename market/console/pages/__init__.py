@@ -1,0 +1,17 @@
+"""All pages of the console, in the order of the navigation."""
+
+from market.console.page import Page
+from market.console.pages import account, audit, design, disputes, job, jobs, market, network, providers, treasury
+
+PAGES: tuple[Page, ...] = (
+    network.PAGE,
+    market.PAGE,
+    disputes.PAGE,
+    treasury.PAGE,
+    jobs.PAGE,
+    job.PAGE,
+    providers.PAGE,
+    audit.PAGE,
+    account.PAGE,
+    design.PAGE,
+)

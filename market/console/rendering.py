@@ -1,0 +1,130 @@
+"""Templates of the console and their filters."""
+
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
+
+from market.domain.money import format_zen
+from market.domain.network import ZEN
+from market.platform.db.base import utc_now
+from zoo_protocol.hashing import sha256
+
+HERE = Path(__file__).parent
+STATIC = HERE / "static"
+_FEW_DIGITS = 6
+
+
+def zen(wei: int | None) -> str:
+    """Return an exact amount in ZEN without trailing zeros; a dash for None."""
+    if wei is None:
+        return "–"
+    return f"−{format_zen(-wei)}" if wei < 0 else format_zen(wei)
+
+
+def short_zen(wei: int | None) -> str:
+    """Return an amount in ZEN for people: about six significant digits, ``≈`` if rounded."""
+    if wei is None:
+        return "–"
+    whole, fraction = divmod(abs(wei), ZEN)
+    digits = max(2, _FEW_DIGITS - len(str(whole))) if whole else 18 - len(str(fraction)) + 4
+    if whole == 0 and fraction == 0:
+        return "0"
+    step = 10 ** (18 - min(18, digits))
+    rounded = (abs(wei) // step) * step
+    mark = "" if rounded == abs(wei) else "≈ "
+    return f"{mark}{'−' if wei < 0 else ''}{format_zen(rounded)}"
+
+
+def duration(seconds: float | None) -> str:
+    """Return a duration for people, with its two largest units."""
+    if seconds is None:
+        return "–"
+    rest = round(abs(seconds))
+    parts = []
+    for name, size in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
+        count, rest = divmod(rest, size)
+        if count:
+            parts.append(f"{count} {name}")
+    return " ".join(parts[:2]) or "0 s"
+
+
+def size(count: int | None) -> str:
+    """Return a number of bytes with a decimal unit."""
+    if count is None:
+        return "–"
+    number = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < 1000:
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1000
+    return f"{number:.1f} TB"
+
+
+def instant(moment: datetime | None) -> Markup:
+    """Return a ``time`` element in UTC; the browser replaces its text by the local time."""
+    if moment is None:
+        return Markup("–")
+    utc = moment.strftime("%Y-%m-%d %H:%M:%S UTC")
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(moment.isoformat(), utc, utc)
+
+
+def words(code: str | None) -> str:
+    """Return a code as words, for example ``late_window`` as ``late window``."""
+    return "–" if code is None else code.replace("_", " ").replace("-", " ")
+
+
+def percent(bps: int | None) -> str:
+    """Return basis points as a percentage without trailing zeros."""
+    return "–" if bps is None else f"{bps / 100:.2f}".rstrip("0").rstrip(".") + " %"
+
+
+_TONES = {
+    "good": "active settled verified passed final done",
+    "busy": "running matching verifying settling funded submitted checking leased committed uploaded open offered "
+    "trace step drawing judging",
+    "warn": "benchmarked registered demoted disputed expired cancelled undecided moot revealed",
+    "bad": "jailed exited failed rejected lost provider_lost challenger_lost",
+}
+_TONE_OF = {status: tone for tone, statuses in _TONES.items() for status in statuses.split()}
+
+
+def tone(status: str) -> str:
+    """Return the tone of a status's badge."""
+    return _TONE_OF.get(status, "neutral")
+
+
+def asset(name: str) -> str:
+    """Return the address of a static file; it changes with the content."""
+    return f"/console/static/{name}?v={_VERSIONS[name]}"
+
+
+def to_json(value: Any) -> str:
+    """Return JSON for a ``data-`` attribute; integers beyond 53 bits must be strings."""
+    return json.dumps(value, separators=(",", ":"), default=str)
+
+
+_VERSIONS = {path.name: sha256(path.read_bytes()).hex()[:8] for path in STATIC.iterdir()}
+
+templates = Environment(
+    loader=FileSystemLoader(HERE / "templates"),
+    autoescape=select_autoescape(),
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+templates.filters.update(
+    zen=zen,
+    short_zen=short_zen,
+    duration=duration,
+    size=size,
+    instant=instant,
+    words=words,
+    percent=percent,
+    to_json=to_json,
+    tone=tone,
+)
+templates.globals.update(asset=asset, now=utc_now)

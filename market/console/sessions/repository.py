@@ -1,0 +1,50 @@
+"""Queries of the console's sessions."""
+
+from collections.abc import Collection
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, delete, select, update
+from sqlalchemy.orm import Session
+
+from market.console.sessions.models import ConsoleSession
+
+
+def _is_live(now: datetime, idle_since: datetime) -> tuple[ColumnElement[bool], ...]:
+    return (
+        ConsoleSession.ended_at.is_(None),
+        ConsoleSession.expires_at > now,
+        ConsoleSession.seen_at > idle_since,
+    )
+
+
+def live_session(session: Session, secret_hash: str, now: datetime, idle_since: datetime) -> ConsoleSession | None:
+    """Return the session of a cookie unless it is ended, expired or idle."""
+    found = select(ConsoleSession).where(ConsoleSession.secret_hash == secret_hash, *_is_live(now, idle_since))
+    return session.scalar(found)
+
+
+def live_sessions(session: Session, address: str, now: datetime, idle_since: datetime) -> list[ConsoleSession]:
+    """Return the wallet's live sessions, newest first."""
+    found = select(ConsoleSession).where(ConsoleSession.address == address, *_is_live(now, idle_since))
+    return list(session.scalars(found.order_by(ConsoleSession.id.desc())))
+
+
+def mark_seen(session: Session, session_id: int, now: datetime) -> None:
+    session.execute(update(ConsoleSession).where(ConsoleSession.id == session_id).values(seen_at=now))
+
+
+def store_roles(session: Session, session_id: int, roles: Collection[str], now: datetime) -> None:
+    values = {"chain_roles": sorted(roles), "roles_read_at": now}
+    session.execute(update(ConsoleSession).where(ConsoleSession.id == session_id).values(values))
+
+
+def end(session: Session, address: str, session_id: int | None, now: datetime) -> None:
+    """End one of the wallet's sessions; None: all of them."""
+    statement = update(ConsoleSession).where(ConsoleSession.address == address, ConsoleSession.ended_at.is_(None))
+    if session_id is not None:
+        statement = statement.where(ConsoleSession.id == session_id)
+    session.execute(statement.values(ended_at=now))
+
+
+def delete_before(session: Session, expired: datetime) -> None:
+    session.execute(delete(ConsoleSession).where(ConsoleSession.expires_at < expired))

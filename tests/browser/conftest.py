@@ -1,0 +1,44 @@
+"""The console in a browser, on the API with a real chain."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from fastapi import FastAPI
+from kit.browser.console import Console
+from kit.chain.deployed_chain import Chain
+from playwright.sync_api import Browser, sync_playwright
+
+from market.chain.contracts.codec import Deployment
+from market.chain.views import ChainViews
+from market.platform.http.services import Services
+from tools.chromium import ARGUMENTS, chromium
+from zoo_protocol.messages import Domain
+
+
+@pytest.fixture(scope="session")
+def chrome() -> Iterator[Browser]:
+    """One browser for all tests of the process."""
+    found = chromium()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=found.executable, args=list(ARGUMENTS), env=dict(found.environment)
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def console(app: FastAPI, server: tuple[FastAPI, str], chain: Chain, chrome: Browser) -> Iterator[Console]:
+    services: Services = app.state.services
+    domain = Domain(chain.deployment.chain_id, chain.deployment.address("JobEscrow"))
+    own = {"rpc_url": chain.anvil.url, "public_url": server[1], "domain": server[1].removeprefix("http://")}
+    settings = services.settings.model_copy(update=own)
+    services = replace(services, domain=domain, settings=settings)
+    services = services.with_part(Deployment, chain.deployment).with_part(ChainViews, chain.views)
+    app.state.services = services
+    found = Console(server[1], services, chain, chrome)
+    yield found
+    for context in found.contexts:
+        context.close()
+    assert found.failures == []
