@@ -121,8 +121,11 @@ def test_guardian_sees_foreign_batch_and_vetoes_it(desk: Desk) -> None:
     assert cli.json("guardian", "watch") == []
 
 
-def test_guardian_pauses_and_unpauses_intake(desk: Desk) -> None:
+def test_guardian_pauses_and_unpauses_intake(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     cli, chain = desk.cli, desk.chain
+    with monkeypatch.context() as patch:
+        patch.setenv("ZOO_CLIENT_RPC_URL", "http://127.0.0.1:1")
+        assert "chain-unreachable" in cli("guardian", "pause", "--yes", code=ExitCode.UNREACHABLE)
     assert cli.json("guardian", "pause", "--no-wait")["act"] == "escrow.pause"
     assert cli.json("guardian", "pause", "--stakes", "--no-wait")["act"] == "staking.pause"
     assert "Intake is paused" in cli("guardian", "pause", "--yes", code=ExitCode.FAILED)
@@ -131,6 +134,7 @@ def test_guardian_pauses_and_unpauses_intake(desk: Desk) -> None:
     assert chain.views.funds(PAYER.address).free_wei == ZEN
 
 
+@pytest.mark.long
 def test_provider_is_released_by_timelock(desk: Desk) -> None:
     cli, chain = desk.cli, desk.chain
     chain.stake(PROVIDER, 1_000 * ZEN)

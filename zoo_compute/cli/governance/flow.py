@@ -1,5 +1,6 @@
 """Steps of every act on the command line: prepare, simulate, ask, send, report, follow."""
 
+import os
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -32,6 +33,8 @@ Sender = Annotated[
     str | None, typer.Option(help="Simulate from this account; default: the wallet's.", metavar="ADDRESS")
 ]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Return once the transaction is mined, not final.")]
+RPC_VARIABLE = "ZOO_CLIENT_RPC_URL"
+"""Variable with the URL of a node that replaces the one of the market."""
 OperationId = Annotated[str, typer.Argument(help="Id of the timelock's operation.", metavar="OPERATION")]
 
 
@@ -40,7 +43,12 @@ def governance_chain(client: "Client") -> "GovernanceChain":
     from zoo_compute.chain.governance import GovernanceChain
 
     network = client.network()
-    return GovernanceChain(network.rpc_url, network.contracts, network.start_block)
+    return GovernanceChain(_rpc_url(client), network.contracts, network.start_block)
+
+
+def _rpc_url(client: "Client") -> str:
+    """Return the person's own node, or else the one that the market names."""
+    return os.environ.get(RPC_VARIABLE) or client.network().rpc_url
 
 
 def pairs(given: Sequence[str]) -> dict[str, str]:
@@ -112,8 +120,7 @@ def perform(
 def _send(client: "Client", prepared: "PreparedAct", *, no_wait: bool, as_json: bool) -> None:
     from zoo_compute.chain.governance import ActSender
 
-    network = client.network()
-    wallet = ActSender(network.rpc_url, network.contracts, client.signing_wallet("this command"))
+    wallet = ActSender(_rpc_url(client), client.network().contracts, client.signing_wallet("this command"))
     tx = wallet.send(prepared)
     _report(client, prepared, tx)
     if not no_wait:
