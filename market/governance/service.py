@@ -119,6 +119,11 @@ def alarms(session: Session, contracts: Contracts) -> list[EventView]:
     return [_event_view(session, row, contracts, is_alarm=True) for row in _alarms(session)]
 
 
+def alarm_count(session: Session) -> int:
+    """Return the number of alarms, for monitoring."""
+    return len(_alarms(session))
+
+
 def acknowledge(session: Session, event_id: int, actor: str) -> None:
     """End an alarm. The audit log records the actor. Raises EventNotFound."""
     row = repository.lock_event(session, event_id)
