@@ -25,16 +25,21 @@ STEPS = {
     "CommitteeDrawn": "the contract draws a committee of referees by a block hash",
     "VerdictGiven": "a quorum of referees upholds the dispute; the same transaction slashes the provider",
 }
+FABRICATED = "It ran none of them. It submitted random numbers of the right size, and signed a made-up trace of them."
 _REASONS = {"step_false": "my replay of the segment does not end in the provider's state"}
 
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """Addresses of the dishonest provider, honest providers and verifiers."""
+    """Addresses of the dishonest provider, honest providers and verifiers.
+
+    ``attack`` tells in sentences how the dishonest provider worked.
+    """
 
     adversary: str
     honest: list[str]
     verifiers: list[str]
+    attack: str = FABRICATED
 
 
 def build_report(client: Client, job: Job, receipt: Mapping[str, Any], cast: Cast) -> dict[str, Any]:
@@ -53,7 +58,8 @@ def build_report(client: Client, job: Job, receipt: Mapping[str, Any], cast: Cas
     evidence = _evidence(client, job, unit["dispute_id"])
     return {
         "cheat": cast.adversary,
-        "unit": _unit(evidence, receipt),
+        "attack": cast.attack,
+        "unit": _unit(evidence, receipt, cast.adversary),
         "noticed": _noticed(evidence),
         **_on_chain(client, chain, unit["dispute_id"], evidence),
         "cost": _cost(chain, unit["dispute_id"], cast.adversary, receipt),
@@ -69,7 +75,7 @@ def _evidence(client: Client, job: Job, dispute_id: str) -> dict[str, Any]:
     return found | {"cid": opening.data["evidence_cid"]}
 
 
-def _unit(evidence: Mapping[str, Any], receipt: Mapping[str, Any]) -> dict[str, Any]:
+def _unit(evidence: Mapping[str, Any], receipt: Mapping[str, Any], adversary: str) -> dict[str, Any]:
     training = evidence["spec"]["training_config"]
     place = evidence["unit"]["round"], evidence["unit"]["slot"]
     return {
@@ -78,6 +84,7 @@ def _unit(evidence: Mapping[str, Any], receipt: Mapping[str, Any]) -> dict[str, 
         "steps": training["inner_steps"],
         "slot_went_to": sorted(
             {unit["provider"] for unit in receipt["units"] if unit["slot"] == place[1] and unit["status"] == VERIFIED}
+            - {adversary}
         ),
     }
 
@@ -153,8 +160,7 @@ def _attack(story: Mapping[str, Any]) -> list[str]:
     unit, provider = story["unit"], story["cheat"]
     return _paragraph(
         f"Attack. provider-1 ({provider}) got replica {unit['slot']} of round {unit['round']}: {unit['steps']} "
-        "training steps. It ran none of them. It submitted random numbers of the right size, and signed a made-up "
-        "trace of them."
+        f"training steps. {story['attack']}"
     )
 
 
@@ -203,7 +209,7 @@ def _penalty(story: Mapping[str, Any]) -> list[str]:
     to_referees = sum(int(amount) for amount in cost["to_referees_wei"].values())
     return _paragraph(
         f"Penalty. The provider lost {_zen(cost['lost_wei'])} of its stake and has {_zen(cost['left_wei'])} left. It "
-        f"gets no more work, and none of its {cost['units_unpaid']} units is paid. Of the slashed stake, "
+        f"gets no more work, and {cost['units_unpaid']} of its units are not paid. Of the slashed stake, "
         f"{_zen(cost['to_challenger_wei'])} cover the market's costs, {_zen(to_referees)} pay the referees with a "
         f"signature, and {_zen(cost['burned_wei'])} are burned. The market has its bond of "
         f"{_zen(cost['bond_returned_wei'])} back."
