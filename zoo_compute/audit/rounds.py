@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 
-from training_gym.aggregate.aggregation import WEIGHT_ONE, aggregate
+from training_gym.aggregate.aggregation import aggregate
 from training_gym.aggregate.outer_step import OuterState, initial_outer_state, load_outer_state, save_outer_state
+from training_gym.aggregate.robust import WEIGHT_ONE
 from training_gym.compress.link_adaptation import top_k_levels
 from training_gym.compress.payload_format import top_k_of
 from training_gym.exchange.deadlines import MAX_STALENESS, staleness_weight

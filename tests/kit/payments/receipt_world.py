@@ -9,8 +9,9 @@ import numpy as np
 from eth_account import Account
 
 from kit.training import TEXT, TINY
-from training_gym.aggregate.aggregation import WEIGHT_ONE, aggregate
+from training_gym.aggregate.aggregation import aggregate
 from training_gym.aggregate.outer_step import initial_outer_state, save_outer_state
+from training_gym.aggregate.robust import WEIGHT_ONE
 from training_gym.compress.payload_format import encode
 from training_gym.data.dataset import DatasetManifest, describe_shard
 from training_gym.spec.config import TrainingConfig, TrainingSpec
