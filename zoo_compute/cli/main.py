@@ -12,7 +12,6 @@ import typer
 from zoo_compute.base.amounts import format_zen
 from zoo_compute.base.errors import ExitCode, Unreachable, ZooError
 from zoo_compute.cli import (
-    admin,
     auction,
     auth,
     balance,
@@ -26,6 +25,7 @@ from zoo_compute.cli import (
     webhook,
 )
 from zoo_compute.cli.content import dataset, model
+from zoo_compute.cli.governance import admin, guardian, treasury
 from zoo_compute.cli.session import ApiUrl, open_client
 from zoo_compute.terminal.output import JsonFlag, print_facts, print_json, print_note, report
 
@@ -38,7 +38,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 of_market = (job, dataset, model, balance, node, provider, verify, dispute, auction)
-for group in (*of_market, devnet, auth, organisation, webhook, admin):
+for group in (*of_market, devnet, auth, organisation, webhook, admin, treasury, guardian):
     app.add_typer(group.app)
 
 
