@@ -46,7 +46,7 @@ from market.training.units.facts import unit_spec
 from market.training.units.models import Unit
 from market.training.units.service import settle_if_decided
 from market.training.uploads import repository as uploads_repository
-from training_gym.aggregate.outer_step import save_outer_state
+from training_gym.aggregate.outer_step import outer_state_pieces
 from training_gym.compress.link_adaptation import choose_top_k
 from training_gym.data.dataset import DatasetManifest
 from training_gym.exchange import deadlines
@@ -326,14 +326,16 @@ def build_initial_checkpoint(database: Database, settings: Settings, storage: St
     return None
 
 
-def _initial_state(storage: Storage, settings: Settings, spec: TrainingSpec) -> tuple[Arrays, bytes | None]:
-    """Return the parameters and the outer state file of a start checkpoint.
+def _initial_state(
+    storage: Storage, settings: Settings, spec: TrainingSpec
+) -> tuple[Arrays, list[bytes | memoryview] | None]:
+    """Return the parameters and the outer state file, in pieces, of a start checkpoint.
 
     Without one: the parameters of the start model, those of the base model, or fresh ones, and no outer state.
     """
     if spec.start_checkpoint is not None:
         outer_state = load_outer(storage, spec, spec.start_checkpoint)
-        return load_parameters(storage, spec, spec.start_checkpoint), save_outer_state(spec, outer_state)
+        return load_parameters(storage, spec, spec.start_checkpoint), outer_state_pieces(spec, outer_state)
     if spec.start_model is not None:
         return load_state(spec, storage.get(spec.start_model, max_bytes=state_bytes(spec))), None
     if spec.base is not None and spec.adapter is None:
