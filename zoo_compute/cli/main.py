@@ -66,22 +66,25 @@ class DemoJob(StrEnum):
 
     TRAIN = "train"
     FINETUNE = "finetune"
+    PROCESSES = "processes"
 
 
 @app.command()
 def demo(
     directory: Annotated[Path, typer.Option(help="Keep the devnet and the receipt here.")] = Path(".devnet"),
     job: Annotated[
-        DemoJob, typer.Option(envvar="JOB", help="Train a model, or also an adapter on it.")
+        DemoJob, typer.Option(envvar="JOB", help="Train a model, also an adapter on it, or one on two processes.")
     ] = DemoJob.TRAIN,
     keep: Annotated[bool, typer.Option("--keep", envvar="KEEP", help="Leave the devnet running.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Run a job from stake to receipt on a fresh devnet."""
     from zoo_compute.demo.finetune import run_finetune
+    from zoo_compute.demo.processes import run_processes
     from zoo_compute.demo.run import run
 
-    (run_finetune if job is DemoJob.FINETUNE else run)(directory, keep=keep, as_json=as_json)
+    demos = {DemoJob.TRAIN: run, DemoJob.FINETUNE: run_finetune, DemoJob.PROCESSES: run_processes}
+    demos[job](directory, keep=keep, as_json=as_json)
 
 
 def main() -> None:
