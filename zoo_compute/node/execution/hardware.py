@@ -40,11 +40,11 @@ def detect() -> Hardware:
     return Hardware(model, len(gpus), ram if memory is None else memory, ram, network)
 
 
-def free_memory(profile: ExecutionProfile, limit: int) -> int:
-    """Return the bytes that a unit can use: of each GPU, or free main memory up to ``limit``."""
+def free_memory(profile: ExecutionProfile, limit: int, processes: int = 1) -> int:
+    """Return each process's bytes: its GPU's, or a share of free main memory up to ``limit``."""
     if profile.device == "cuda":
         return usable_gpu_bytes(round(detect().gpu_memory_gb * _GB))
-    return min(limit, psutil.virtual_memory().available)
+    return min(limit, psutil.virtual_memory().available // processes)
 
 
 def profile(name: str | None = None) -> ExecutionProfile:
