@@ -12,6 +12,8 @@ from training_gym.spec.costs import usable_gpu_bytes
 from training_gym.spec.errors import ProfileError
 from zoo_compute.base.errors import ConfigError
 
+MAX_PROCESSES = 8
+"""Most parts of a batch (``gradient_shards``)."""
 _GB = 10**9
 _MIB = 1 << 20
 
@@ -64,7 +66,7 @@ def profile(name: str | None = None) -> ExecutionProfile:
 
 def processes(profile: ExecutionProfile) -> int:
     """Return how many processes may train a unit: one for each GPU, or one on a CPU."""
-    return max(1, detect().gpu_count) if profile.device == "cuda" else 1
+    return min(MAX_PROCESSES, max(1, detect().gpu_count)) if profile.device == "cuda" else 1
 
 
 def _nvidia_gpus() -> list[tuple[str, float | None]]:
