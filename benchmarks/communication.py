@@ -1,7 +1,10 @@
 """Loss at reduced traffic: eight workers train one model by a dozen methods.
 
-``python -m benchmarks.communication [--json] [--quick] [--seeds N] [--steps N] [--fresh] [--kept] [--tune]``.
+``python -m benchmarks.communication [--json] [--quick] [--seeds N] [--steps N] [--fresh] [--kept] [--tune]
+[--part {all,small,realistic}] [--size {core,gpu}] [--only NAMES]``.
 
+Small part
+----------
 A byte model trains on the sources of Python's standard library (28 MB). A run draws 3.1 MB of them, so that few tokens
 occur twice. Loss is in nats per byte on files outside training and tuning. A ratio is the bytes of dense fp32 gradients
 at every step over the bytes that one worker sent (up) or fetched (down). Payloads count whole, with headers and scales.
@@ -29,14 +32,26 @@ An interrupted benchmark continues: ``.benchmarks/`` keeps every result by metho
 ``--fresh`` measures again; ``--kept`` only reports kept results. One run per core executes at a time (``--processes``);
 no result depends on speed. ``--tune`` prints the losses of tried settings, ours and the peers', on files without
 reported results. With ``--steps`` all runs have that length, without methods whose rounds do not fit.
+
+Realistic part
+--------------
+``--part realistic`` trains a Llama of 2.2 million parameters: 4 slots of 2,048 BPE tokens a step, 4.2 million tokens.
+The text is Python of the standard library and of some packages. ``--size gpu`` has 31.5 million parameters and 301
+million tokens. Rows start with ``realistic_``. Token factors come from dense runs with Muon of four lengths a seed.
+
+A run takes half an hour of one core, so all results are kept in ``benchmarks/results/realistic.jsonl``. ``--part all``
+reports them without measuring. ``benchmarks/realistic/settings.py`` states the version that makes a kept run valid. An
+interrupted run continues from its last round. One run executes at a time; ``--only`` selects runs by name.
 """
 
+import argparse
 import functools
 import hashlib
 import json
 import multiprocessing
 import os
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -44,9 +59,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import grimp
-import numpy as np
 import torch
 
+from benchmarks.realistic.outcomes import Outcomes
+from benchmarks.realistic.part import found_by_seed, kept_rows, measure, trial_rows, trials_of
+from benchmarks.realistic.part import rows_of as realistic_rows_of
+from benchmarks.realistic.part import runs_of as realistic_runs
+from benchmarks.realistic.settings import SIZES
 from benchmarks.report import Row, end, print_report, progress, report_options, row
 from benchmarks.training.communication_settings import (
     FULL,
@@ -64,6 +83,7 @@ from benchmarks.training.communication_settings import (
     specification,
 )
 from benchmarks.training.corpus import whole_library
+from benchmarks.training.token_factor import token_factor
 from benchmarks.training.trainers import TORCHFT_PYTHON, Outcome, by_rounds, by_steps, by_torchft
 from training_gym.spec.errors import TrainingDiverged
 
@@ -177,17 +197,6 @@ def dense_bytes(scale: Scale) -> int:
     return 4 * spec.num_parameters() * scale.steps
 
 
-def token_factor(loss: float, curve: Mapping[int, float]) -> float:
-    """Return the longest dense run's tokens over those that dense runs need for ``loss``.
-
-    ``curve`` has their losses by steps. Logarithms are interpolated. The ends of the curve bound the factor.
-    """
-    steps = sorted(curve)
-    best = np.minimum.accumulate([curve[number] for number in steps])
-    reached = np.interp(np.log(loss), np.log(best[::-1]), np.log(steps[::-1]))
-    return float(steps[-1] / np.exp(reached))
-
-
 def rows_of(seeds: Sequence[dict[str, Outcome]], unit: float, dense: Mapping[str, int]) -> list[Row]:
     """Return the rows from the outcomes by name of each seed.
 
@@ -258,9 +267,16 @@ def main() -> None:
     options.add_argument("--kept", action="store_true", help="report kept results without measuring")
     options.add_argument("--steps", type=int, help="number of steps (default: 1,500), without methods of other rounds")
     options.add_argument("--tune", action="store_true", help="print the losses of tried settings")
+    options.add_argument("--part", choices=("all", "small", "realistic"), default="all", help="part to measure")
+    options.add_argument("--size", choices=("core", "gpu"), default="core", help="size of the realistic part")
+    options.add_argument("--only", help="names of the realistic runs to measure, with commas between")
     chosen = options.parse_args()
     torch.set_num_threads(1)
     started = time.perf_counter()
+    if chosen.part == "realistic":
+        rows = realistic_rows(chosen)
+        print_report("communication", rows, time.perf_counter() - started, chosen.json)
+        return
     scale = QUICK if chosen.quick else shortened(FULL, chosen.steps or FULL.steps)
     if chosen.fresh:
         OUTCOMES_PATH.unlink(missing_ok=True)
@@ -286,11 +302,29 @@ def main() -> None:
     found = outcomes_of(runs, kept, processes)
     by_seed = [{run.name: found[run] for run in found if run.seed == seed} for seed in seeds]
     rows = rows_of(by_seed, unit, dense_lengths(scale))
+    if chosen.part == "all" and not chosen.quick:
+        rows += kept_rows(SIZES[chosen.size], seeds)
     rows.append(row("kept_results", "runs", [kept.found], f"of {len(runs)}, measured by earlier runs of the same code"))
     print_report("communication", rows, time.perf_counter() - started, chosen.json)
     if not chosen.quick and TORCHFT_PYTHON.exists():
         plot(rows)
     end("communication", "" if chosen.quick else missing_results(by_seed))
+
+
+def realistic_rows(chosen: argparse.Namespace) -> list[Row]:
+    """Return the realistic part's rows, after the missing runs unless ``--kept``."""
+    size, seeds = SIZES["quick" if chosen.quick else chosen.size], range(1, chosen.seeds + 1)
+    runs = trials_of(size) if chosen.tune else realistic_runs(size, [1] if chosen.quick else seeds)
+    if chosen.only:
+        runs = [run for run in runs if run.name in chosen.only.split(",")]
+    if chosen.quick:
+        with tempfile.TemporaryDirectory() as folder:
+            kept = Outcomes(Path(folder) / "kept.jsonl")
+            measure(runs, kept, Path(folder))
+            return realistic_rows_of(size, found_by_seed(size, [1], kept), "realistic")
+    if not chosen.kept:
+        measure(runs, Outcomes())
+    return trial_rows(runs, Outcomes()) if chosen.tune else kept_rows(size, seeds)
 
 
 def plot(rows: Sequence[Row]) -> None:

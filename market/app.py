@@ -25,6 +25,7 @@ from market.chain.views import ChainViews
 from market.console.app import mount_console
 from market.console.chain_facts import ChainFactsReader
 from market.domain.network import NETWORKS
+from market.governance.router import router as governance
 from market.ledger.router import TreasuryReads
 from market.ledger.router import router as ledger
 from market.orders.events_router import router as events
@@ -199,6 +200,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         verification,
         rewards,
         ledger,
+        governance,
         health.router,
         problem_pages.router,
     ):

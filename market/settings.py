@@ -88,6 +88,9 @@ class Settings(BaseSettings):
         default=20_000_000_000,
         description="of a base model; a worker needs four bytes of memory for each while it computes a loss",
     )
+    worker_memory_gib: PositiveFloat | None = Field(
+        default=None, description="of a worker that aggregates, if less than it measures"
+    )
     base_models_folder: Path | None = Field(
         default=None, description="a worker's copies of base models; None: in the folder for temporary files"
     )

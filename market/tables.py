@@ -7,6 +7,7 @@ import market.accounts.organisations.models
 import market.auctions.models
 import market.chain.models
 import market.console.sessions.models
+import market.governance.models
 import market.jobs.models
 import market.ledger.models
 import market.orders.models

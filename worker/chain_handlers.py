@@ -8,6 +8,7 @@ from market.chain.contracts.codec import Deployment
 from market.chain.indexer import EventHandler
 from market.chain.transactions.sender import IntentHandler
 from market.domain.network import NetworkParameters
+from market.governance import chain_events as governance_chain_events
 from market.ledger import chain_events as ledger_chain_events
 from market.orders import amendments, submission
 from market.payments.rewards import service as rewards
@@ -63,6 +64,8 @@ def event_handlers(network: NetworkParameters, deployment: Deployment) -> Mappin
         handlers[key].append(handler)
     handlers["Disputes", "DisputeEnded"].append(unit_outcomes.on_dispute_ended)
     handlers["JobEscrow", "Claimed"].append(claims.on_claimed)
+    for key, handler in governance_chain_events.HANDLERS.items():
+        handlers[key].append(handler)
     return handlers
 
 

@@ -14,18 +14,28 @@ from zoo_protocol.contracts import CONTRACTS, artifact
 
 def decode_revert(data: bytes) -> tuple[str, str]:
     """Return (error name, arguments as text) of revert data of all contracts' errors."""
-    if not data:
-        return "Unknown", "no reason given"
+    name, values = decode_error(data)
+    if name != UNKNOWN:
+        return name, ", ".join(f"{key}={value}" for key, value in values.items())
+    return name, "0x" + data.hex() if data else "no reason given"
+
+
+def decode_error(data: bytes) -> tuple[str, dict[str, Any]]:
+    """Return (error name, arguments by name) of revert data; ``UNKNOWN`` for any other data."""
     abi = _errors().get(data[:4])
     if abi is None:
-        return "Unknown", "0x" + data.hex()
+        return UNKNOWN, {}
     try:
         values = decode([collapse_if_tuple(field) for field in abi["inputs"]], data[4:])
     except DecodingError:  # another contract's error with the same selector
-        return "Unknown", "0x" + data.hex()
-    pairs = zip(abi["inputs"], values, strict=True)
-    return str(abi["name"]), ", ".join(f"{field['name']}={plain(field, value)}" for field, value in pairs)
+        return UNKNOWN, {}
+    return str(abi["name"]), {
+        field["name"]: plain(field, value) for field, value in zip(abi["inputs"], values, strict=True)
+    }
 
+
+UNKNOWN = "Unknown"
+"""Name of an error of no contract of the network."""
 
 _BUILT_IN_ERRORS: tuple[dict[str, Any], ...] = (
     {"type": "error", "name": "Error", "inputs": [{"name": "reason", "type": "string"}]},

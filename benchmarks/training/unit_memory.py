@@ -57,12 +57,12 @@ def unit_copies(spec: TrainingSpec, small: TrainingSpec, folder: Path) -> float:
 
 
 def aggregation_copies(spec: TrainingSpec, payloads: int) -> float:
-    """Return an aggregation's peak above inputs and decoded payloads, in copies."""
+    """Return the peak of an aggregation in place above inputs and decoded payloads, in copies."""
     start, noise, size = initial_parameters(spec), np.random.default_rng(0), spec.num_parameters()
     sent = {slot: encode(spec, noise.normal(0, 1e-3, size).astype(np.float32)) for slot in range(payloads)}
     state = aggregate(spec, start, {0: sent[0]}).outer_state  # compiles the kernels too
     tracemalloc.start()
-    aggregate(spec, start, sent, None, state)
+    aggregate(spec, start, sent, None, state, in_place=True)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return (peak - len(batches(spec, sent)[0]) * decoded_bytes(uplink(spec))) / (4 * size)

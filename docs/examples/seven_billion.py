@@ -16,7 +16,7 @@ from market.domain.network import MAINNET, ZEN
 from market.orders.terms import MAX_UNITS
 from training_gym.exchange.round_time import REFERENCE_LINK, RoundTime, round_time
 from training_gym.spec.config import TrainingSpec
-from training_gym.spec.costs import flops_per_unit, unit_memory_bytes
+from training_gym.spec.costs import flops_per_unit, unit_memory_bytes, unit_weight_us
 
 NODES = 100
 SEED_GPU_HOURS = 8_400
@@ -45,13 +45,14 @@ class Plan:
     first_bytes: int
 
     @property
-    def unit_flops(self) -> int:
-        return flops_per_unit(self.spec)
+    def weight_us(self) -> int:
+        """Size of a unit in GPU-microseconds at the tier's reference speed."""
+        return unit_weight_us(self.spec, IRON.gpus, IRON.reference_flops_per_gpu.bfloat16)
 
     @property
     def round(self) -> RoundTime:
         """Duration of a round over the reference link, at the tier's reference speed."""
-        return round_time(self.spec, NODES, self.unit_flops / IRON.reference_flops_per_gpu.bfloat16)
+        return round_time(self.spec, NODES, self.weight_us / (IRON.gpus * 10**6))
 
     @property
     def tokens(self) -> int:
@@ -62,8 +63,7 @@ class Plan:
     @property
     def cost_wei(self) -> int:
         """Cost of all units at the reserve price."""
-        weight = -(-self.unit_flops * 10**6 // IRON.reference_flops_per_gpu.bfloat16)
-        return unit_price(IRON.reserve_price_wei, weight) * self.rounds * NODES
+        return unit_price(IRON.reserve_price_wei, self.weight_us) * self.rounds * NODES
 
     @property
     def reveal_bytes(self) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Integer, Row, Select, cast, func, select, update
+from sqlalchemy import CTE, Integer, Row, Select, cast, func, select, true, tuple_, update
 from sqlalchemy.dialects.postgresql import aggregate_order_by, insert
 from sqlalchemy.orm import Session, defer
 
@@ -59,8 +59,21 @@ def name_seed_block(session: Session, round_id: int, number: int) -> None:
 
 def newest_of_each_book(session: Session) -> Sequence[AuctionRound]:
     """Return the newest round of every book without its orders, by tier and zone."""
-    query = _without_orders().distinct(AuctionRound.tier_id, AuctionRound.zone)
-    return session.scalars(query.order_by(AuctionRound.tier_id, AuctionRound.zone, AuctionRound.number.desc())).all()
+    books = _books()
+    of_book = (AuctionRound.tier_id == books.c.tier_id, AuctionRound.zone == books.c.zone)
+    newest = select(AuctionRound.id).where(*of_book).order_by(AuctionRound.number.desc()).limit(1).scalar_subquery()
+    query = _without_orders().where(AuctionRound.id.in_(select(newest).select_from(books)))
+    return session.scalars(query.order_by(AuctionRound.tier_id, AuctionRound.zone)).all()
+
+
+def _books() -> CTE:
+    """Return (tier, zone) of all books, one index step each: books are few, rounds many."""
+    columns = (AuctionRound.tier_id, AuctionRound.zone)
+    first = select(*columns).order_by(*columns).limit(1)
+    books = select(*first.subquery().c).cte("books", recursive=True)
+    after = select(*columns).where(tuple_(*columns) > tuple_(books.c.tier_id, books.c.zone))
+    following = after.order_by(*columns).limit(1).lateral()
+    return books.union_all(select(*following.c).select_from(books.join(following, true())))
 
 
 def find(session: Session, tier_id: int, zone: str, number: int | None) -> AuctionRound | None:

@@ -95,13 +95,16 @@ class InsufficientFunds(ChainError):
 
 
 class ExecutionReverted(ChainError):
-    """The contract reverts; ``name`` is its error, or ``Error`` / ``Panic`` / ``Unknown``."""
+    """The contract reverts; ``name`` is its error, or ``Error`` / ``Panic`` / ``Unknown``.
+
+    ``data`` holds the undecoded error.
+    """
 
     code = "execution_reverted"
 
-    def __init__(self, name: str, detail: str) -> None:
+    def __init__(self, name: str, detail: str, data: bytes = b"") -> None:
         super().__init__(f"{name}({detail})")
-        self.name, self.detail = name, detail
+        self.name, self.detail, self.data = name, detail, data
 
 
 class UnusableKey(ChainError, ValueError):
@@ -133,7 +136,8 @@ def node_error(error: dict[str, Any], decode_revert: Callable[[bytes], tuple[str
     message = str(error.get("message", ""))
     lowered = message.lower()
     if "revert" in lowered or error.get("code") == 3:
-        return ExecutionReverted(*decode_revert(_revert_data(error)))
+        data = _revert_data(error)
+        return ExecutionReverted(*decode_revert(data), data)
     for kind, wordings in _WORDINGS:
         if any(wording in lowered for wording in wordings):
             return kind(message)

@@ -1,9 +1,9 @@
 """Queries of blocks, events and transaction intents."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, and_, delete, exists, func, or_, select, update
+from sqlalchemy import ColumnElement, and_, delete, exists, false, func, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session, aliased
 
@@ -145,6 +145,13 @@ def final_events(session: Session, topic: str) -> list[ChainEvent]:
     """Return the final events with the indexed ``topic`` (0x hex), in the chain's order."""
     final = select(ChainCursor.finalised_number).scalar_subquery()
     return _events(session, ChainLog.topics.contains([topic]), ChainBlock.number <= final)
+
+
+def final_events_about(session: Session, topics: Collection[str]) -> list[ChainEvent]:
+    """Return the final events with any of these indexed topics, in the chain's order."""
+    final = select(ChainCursor.finalised_number).scalar_subquery()
+    is_named = or_(false(), *(ChainLog.topics.contains([topic]) for topic in topics))
+    return _events(session, is_named, ChainBlock.number <= final)
 
 
 def _events(session: Session, *conditions: ColumnElement[bool]) -> list[ChainEvent]:

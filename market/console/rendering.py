@@ -87,6 +87,21 @@ def percent(bps: int | None) -> str:
     return "–" if bps is None else f"{bps / 100:.2f}".rstrip("0").rstrip(".") + " %"
 
 
+_TONES = {
+    "good": "active settled verified passed final done",
+    "busy": "running matching verifying settling funded submitted checking leased committed uploaded open offered "
+    "trace step drawing judging",
+    "warn": "benchmarked registered demoted disputed expired cancelled undecided moot revealed",
+    "bad": "jailed exited failed rejected lost provider_lost challenger_lost",
+}
+_TONE_OF = {status: tone for tone, statuses in _TONES.items() for status in statuses.split()}
+
+
+def tone(status: str) -> str:
+    """Return the tone of a status's badge."""
+    return _TONE_OF.get(status, "neutral")
+
+
 def asset(name: str) -> str:
     """Return the address of a static file; it changes with the content."""
     return f"/console/static/{name}?v={_VERSIONS[name]}"
@@ -115,5 +130,6 @@ templates.filters.update(
     words=words,
     percent=percent,
     to_json=to_json,
+    tone=tone,
 )
 templates.globals.update(asset=asset, now=utc_now)

@@ -77,7 +77,7 @@ class Table:
         self.rows: list[Any] = []
         self.has_next = False
 
-    def fetch(self, session: Session, statement: Select[Any]) -> Sequence[Row[Any]]:
+    def fetch(self, session: Session, statement: Select[*tuple[Any, ...]]) -> Sequence[Row[Any]]:
         """Return and keep the rows of the present page."""
         for one in self.filters:
             value = self.value(one.key)
@@ -133,7 +133,9 @@ class Table:
     def _order(self) -> list[UnaryExpression[Any]]:
         key, is_descending = self.order
         by = next(column.by for column in self.columns if column.key == key and column.by is not None)
-        found = by.desc().nulls_last() if is_descending else by.asc().nulls_last()
+        found = by.desc() if is_descending else by.asc()
+        if getattr(by, "nullable", True):  # an index serves the plain order only
+            found = found.nulls_last()
         return [found, self.tie.desc() if is_descending else self.tie.asc()]
 
     def _remembered(self, cookie: str, keys: Sequence[str]) -> dict[str, str]:

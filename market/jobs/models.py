@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, ForeignKey, Index, Integer, String, text
+from sqlalchemy import BigInteger, ForeignKey, Index, Integer, String, func, text
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
@@ -16,13 +16,16 @@ class Job(Base, CreatedAt):
     __tablename__ = "jobs"
     __table_args__ = (
         Index("ix_jobs_payer_created_at_id", "payer", "created_at", "id"),
+        Index("ix_jobs_created_at_id", "created_at", "id"),  # lists of all jobs
+        Index("ix_jobs_status_created_at_id", "status", "created_at", "id"),
+        Index("ix_jobs_budget_wei_id", "budget_wei", "id"),
         Index("ix_jobs_open", "id", postgresql_where=text("status NOT IN ('settled', 'rejected')")),
         Index("ix_jobs_unreleased", "id", postgresql_where=text("released_at IS NULL")),
     )
 
     id: Mapped[str] = mapped_column(Hash32, primary_key=True)
     payer: Mapped[str] = mapped_column(ForeignKey("accounts.address"))
-    status: Mapped[str] = mapped_column(String(16), index=True)  # lifecycle.JobStatus
+    status: Mapped[str] = mapped_column(String(16))  # lifecycle.JobStatus
     reason: Mapped[str | None] = mapped_column(String(64))  # completed | expired | cancelled_by_payer | ...
     request: Mapped[dict[str, object]] = mapped_column(JSONB)  # the job as submitted
     spec: Mapped[dict[str, Any]] = mapped_column(JSONB)  # training_gym.spec.config.TrainingSpec.to_dict()
@@ -91,6 +94,10 @@ class Job(Base, CreatedAt):
     def expires_at(self) -> datetime:
         """Time until which the payer waits for a match."""
         return self.amended_wait_until or self.wait_until
+
+
+LOWER_NAME = func.lower(Job.request["name"].astext)
+Index("ix_jobs_name", LOWER_NAME.label("name"), postgresql_ops={"name": "text_pattern_ops"})
 
 
 class Slot(Base):

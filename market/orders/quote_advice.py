@@ -6,6 +6,7 @@ from pydantic import BaseModel, Field
 
 from training_gym.exchange.round_time import REFERENCE_LINK, RoundTime, round_time
 from training_gym.spec.config import CHUNK, TrainingSpec
+from training_gym.spec.costs import gpus_in_use
 
 SLOWNESS = 3
 """Usual factor below the reference speed, which is that of well tuned training."""
@@ -73,11 +74,34 @@ class Advice(BaseModel):
 
 
 def advice_on(
-    spec: TrainingSpec, expected: ExpectedThroughput, longest_round_seconds: float = math.inf
+    spec: TrainingSpec, expected: ExpectedThroughput, longest_round_seconds: float = math.inf, gpus: int = 1
 ) -> list[Advice]:
-    """Return advice on a job; a round over ``longest_round_seconds`` would fail it."""
-    points = _few_rounds(spec), _low_throughput(spec, expected), _long_units(spec, expected, longest_round_seconds)
+    """Return advice on a job.
+
+    Args:
+        longest_round_seconds: a longer round fails its job.
+        gpus: of a node of the tier.
+    """
+    points = (
+        _idle_gpus(spec, gpus),
+        _few_rounds(spec),
+        _low_throughput(spec, expected),
+        _long_units(spec, expected, longest_round_seconds),
+    )
     return [found for found in points if found is not None]
+
+
+def _idle_gpus(spec: TrainingSpec, gpus: int) -> Advice | None:
+    used, batch = gpus_in_use(spec, gpus), spec.training.batch_size
+    if used == gpus:
+        return None
+    divisible = "" if batch % gpus == 0 else f"Make batch_size, now {batch}, a multiple of {gpus}. "
+    return Advice(
+        code="idle_gpus",
+        detail=f"A unit uses {used} of a node's {gpus} GPUs. The price counts all of them.",
+        remedy=f"{divisible}Set gradient_shards to {gpus}: a unit then takes and costs 1/{gpus // used}.",
+        field="training_config.gradient_shards",
+    )
 
 
 def max_inner_steps(spec: TrainingSpec, compute_seconds: float, allowed_seconds: float) -> int:

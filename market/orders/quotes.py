@@ -11,7 +11,7 @@ from market.orders.schemas import JobSpec, Quote
 from market.orders.signatures import wallet_form
 from market.orders.terms import Terms, order_document, promised_memory_bytes
 from training_gym.spec.config import Start, TrainingSpec, settings_by_size
-from training_gym.spec.costs import unit_memory_bytes
+from training_gym.spec.costs import gpus_in_use, unit_memory_bytes
 from zoo_protocol.verification.rules import sampling_rate_bps
 from zoo_protocol.verification.sampling import detection_at_rate
 
@@ -48,10 +48,15 @@ def quote(
         spec_hash=terms.spec_hash,
         settings_by_size=settings_by_size(terms.spec.model, request.training_settings, _start(terms.spec)),
         rate_schedule=rate_schedule(terms.spec),
-        advice=[*_no_trade(terms, nodes_of_tier), *advice_on(terms.spec, throughput, longest_round_seconds)],
+        advice=[
+            *_no_trade(terms, nodes_of_tier),
+            *advice_on(terms.spec, throughput, longest_round_seconds, terms.tier.gpus),
+        ],
         tier=terms.tier.name,
         units=terms.units,
         unit_weight_us=terms.unit_weight_us,
+        gpus=terms.tier.gpus,
+        gpus_in_use=gpus_in_use(terms.spec, terms.tier.gpus),
         segments_per_unit=terms.spec.segments,
         flops_per_gpu=terms.tier.reference_flops_per_gpu.of(terms.spec.training.precision),
         peak_share_bps=terms.tier.reference_share_bps,

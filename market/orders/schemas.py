@@ -170,7 +170,12 @@ class Quote(BaseModel):
     advice: list[Advice] = Field(description="Advice before signing. It does not refuse the job.")
     tier: str
     units: int = Field(description="Rounds times nodes.")
-    unit_weight_us: int = Field(description="Size of one unit in reference GPU-microseconds.")
+    unit_weight_us: int = Field(
+        description="Size of one unit in GPU-microseconds at the reference speed. A node sells all its GPUs together, "
+        "so idle ones count."
+    )
+    gpus: int = Field(description="GPUs of a node of the tier.")
+    gpus_in_use: int = Field(description="GPUs that train a unit: as many as gradient_shards, at most those.")
     segments_per_unit: int
     flops_per_gpu: int = Field(description="Speed of one GPU in the job's precision that weight and price count on.")
     peak_share_bps: int = Field(description="Its share of the dense peak of the tier's GPU, in basis points.")
@@ -182,8 +187,8 @@ class Quote(BaseModel):
         "out_of_memory."
     )
     node_memory_bytes: int = Field(
-        description="Memory of each GPU that the tier promises, or min_gpu_memory_gb if that is more. A unit that "
-        "needs more is refused: invalid-order, reason unit_too_large."
+        description="Memory of each GPU that the tier promises, or min_gpu_memory_gb if that is more, less 1 GB for "
+        "driver and libraries. A unit that needs more is refused: invalid-order, reason unit_too_large."
     )
     unit_price_at_reserve_wei: WeiOut
     unit_price_at_max_price_wei: WeiOut

@@ -31,7 +31,7 @@ from market.orders.errors import BalanceTaken
 from market.orders.inputs import require_dataset, with_base_settings, with_rounds
 from market.orders.models import PayerDraws
 from market.orders.schemas import JobSpec, Quote, SubmitJob
-from market.orders.terms import MAX_UNITS, SignedTerms, Terms, parse_terms, sign_terms
+from market.orders.terms import MAX_UNITS, SignedTerms, Terms, parse_terms, require_aggregation_memory, sign_terms
 from market.platform.db.base import from_unix, utc_now
 from market.platform.db.bulk_insert import insert_together, violates
 from market.platform.db.session import UnitOfWork, enqueue_after_commit
@@ -40,6 +40,7 @@ from market.platform.http.errors import NonceReplayed
 from market.platform.http.services import Services
 from market.platform.storage.client import Storage
 from market.providers import service as providers
+from market.training.aggregation import memory
 from market.training.leases.service import cancel_now
 
 _Request = TypeVar("_Request", bound=JobSpec)
@@ -117,9 +118,11 @@ def _parse(request: _Request, services: Services) -> tuple[_Request, Terms]:
     """Return the request, completed by its base model and its dataset, and its terms."""
     settings, storage = services.settings, services.part(Storage)
     request = with_rounds(with_base_settings(request, storage, settings.max_base_parameters), storage, MAX_UNITS)
-    return request, parse_terms(
-        request, services.network, utc_now(), settings.round_timeout_seconds, settings.max_parameters
-    )
+    terms = parse_terms(request, services.network, utc_now(), settings.round_timeout_seconds, settings.max_parameters)
+    needed = memory.estimate(settings, terms.spec, terms.nodes)
+    with services.database.reading() as session:
+        require_aggregation_memory(needed, memory.smallest_worker(session, settings))
+    return request, terms
 
 
 def write_within_caps(session: Session, signed: SignedTerms, principal: Principal) -> Job:

@@ -16,7 +16,7 @@ from market.orders.schemas import JobSpec, SubmitJob
 from market.orders.signatures import require_signature
 from market.platform.http.errors import UnknownTier
 from training_gym.spec.config import MAX_PARAMETERS, TrainingSpec
-from training_gym.spec.costs import flops_per_unit, unit_memory_bytes
+from training_gym.spec.costs import GPU_ROOM_BYTES, unit_memory_bytes, unit_weight_us, usable_gpu_bytes
 from training_gym.spec.errors import SpecError
 from zoo_protocol.content.unixfs import cid_of_file
 from zoo_protocol.messages import Domain, JobOrder, struct_hash, typed_data
@@ -47,8 +47,8 @@ class Terms:
 
     @property
     def unit_seconds(self) -> float:
-        """Duration of one unit at the tier's reference speed, all GPUs together."""
-        return self.unit_weight_us / (self.tier.gpus * 10**6)
+        """Duration of one unit at the tier's reference speed, on the GPUs that it uses."""
+        return _seconds(self.tier, self.unit_weight_us)
 
     def order(self, payer: str, nonce: int) -> JobOrder:
         """Return the order that ``payer`` signs. Its struct hash is the job's id."""
@@ -120,9 +120,9 @@ def parse_terms(
     ):
         if not 0 < amount <= limit:
             raise InvalidOrder(f"{name} is {amount} wei.", field=name, remedy=f"Give an amount from 1 to {limit} wei.")
-    weight = -(-flops_per_unit(spec) * 10**6 // tier.reference_flops_per_gpu.of(spec.training.precision))
+    weight = unit_weight_us(spec, tier.gpus, tier.reference_flops_per_gpu.of(spec.training.precision))
     sampling_bps = _min_sampling_bps(request, network)
-    _require_end_before_refund(spec, weight / (tier.gpus * 10**6), network)
+    _require_end_before_refund(spec, _seconds(tier, weight), network)
     _require_one_unit(request, tier, weight)
     _require_stake_covers_gain(request, tier, weight, spec.segments, sampling_bps)
     _require_fee_covers_replay(request, weight, spec.segments, network.disputes.referee_fee_wei)
@@ -230,21 +230,40 @@ def _require_size(spec: TrainingSpec, max_parameters: int) -> None:
 
 
 def promised_memory_bytes(tier: Tier, required_gb: float) -> int:
-    """Return the memory of each GPU in bytes that the tier and the requirements promise."""
-    return round(max(tier.gpu_memory_gb, required_gb) * _GB)
+    """Return the memory in bytes that tier and requirements promise to a unit on each GPU."""
+    promised = round(max(tier.gpu_memory_gb, required_gb) * _GB)
+    return usable_gpu_bytes(promised) if tier.needs_gpus else promised
 
 
 def _require_memory(spec: TrainingSpec, tier: Tier, required_gb: float) -> None:
     """Refuse units beyond the GPU memory that the tier and the requirements promise."""
     needed, promised = unit_memory_bytes(spec), promised_memory_bytes(tier, required_gb)
+    room = GPU_ROOM_BYTES if tier.needs_gpus else 0
     if needed > promised:
         raise InvalidOrder(
-            f"One unit needs {needed / _GIB:.2f} GiB; each GPU of tier {tier.name} has {promised / _GIB:.2f} GiB.",
+            f"One unit needs {needed / _GIB:.2f} GiB; each GPU of tier {tier.name} has {promised / _GIB:.2f} GiB "
+            "for it.",
             field="tier",
             remedy="Set training_config.micro_batch_size below batch_size, shorten model_config.sequence_length, train "
             "an adapter, take a tier with more memory, or set requirements.min_gpu_memory_gb to "
-            f"{-(-needed // _GB)} or more.",
+            f"{-(-(needed + room) // _GB)} or more.",
             extra={"reason": "unit_too_large"},
+        )
+
+
+def _seconds(tier: Tier, weight: int) -> float:
+    return weight / (tier.gpus * 10**6)
+
+
+def require_aggregation_memory(needed: int, available: int) -> None:
+    """Refuse rounds beyond the smallest worker's bytes. Raises InvalidOrder."""
+    if needed > available:
+        raise InvalidOrder(
+            f"Aggregating a round needs {needed / _GIB:.2f} GiB; this market's smallest worker has "
+            f"{available / _GIB:.2f} GiB.",
+            field="model_config",
+            remedy="Take a smaller model, train an adapter, or take fewer nodes.",
+            extra={"reason": "aggregation_too_large"},
         )
 
 
@@ -264,7 +283,7 @@ def _min_mflops(tier: Tier, weight: int, longest_round_seconds: float) -> int:
 
     A node of the lowest benchmark speed counts as one of the reference speed, a faster one in proportion.
     """
-    needed = weight / (tier.gpus * 10**6) / longest_round_seconds
+    needed = _seconds(tier, weight) / longest_round_seconds
     return math.ceil(tier.benchmark.min_mflops * needed) if needed > 1 else 0
 
 

@@ -89,7 +89,10 @@ class ProviderEpoch(Base):
     """Record of a node in one epoch; its evaluation writes the minutes."""
 
     __tablename__ = "provider_epochs"
-    __table_args__ = (Index("ix_provider_epochs_unreviewed", "provider", postgresql_where=text("unreviewed")),)
+    __table_args__ = (
+        Index("ix_provider_epochs_unreviewed", "provider", postgresql_where=text("unreviewed")),
+        Index("ix_provider_epochs_provider_epoch", "provider", "epoch"),
+    )
 
     epoch: Mapped[int] = mapped_column(BigInteger, primary_key=True)
     provider: Mapped[str] = mapped_column(Address, primary_key=True)

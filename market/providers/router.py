@@ -32,6 +32,7 @@ from market.providers.errors import (
     VerifierNeedsNone,
 )
 from market.providers.models import AskRow, DowntimePenalty, Provider, ProviderEpoch
+from market.providers.node_problems import node_problems
 from market.providers.record import repository as record_repository
 from market.providers.schemas import (
     AskRequest,
@@ -143,14 +144,16 @@ def _provider_views(session: Session, services: Services, found: Sequence[tuple[
 
 
 def _provider_view(services: Services, provider: Provider, stake_wei: int, attested: datetime | None) -> ProviderView:
+    tier = next((one for one in services.network.tiers if one.id == provider.tier_id), None)
     return from_row(
         ProviderView,
         provider,
         reason=service.reason_of(services.settings, provider),
-        tier=tier_name(services.network, provider.tier_id),
+        tier=None if tier is None else tier.name,
         stake_wei=stake_wei,
         registered_at=provider.created_at,
         attested_until=attested,
+        problems=list(node_problems(provider.hardware, tier)),
     )
 
 

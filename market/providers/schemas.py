@@ -29,6 +29,10 @@ class Hardware(RequestModel):
     gpu_memory_gb: Gigabytes
     ram_gb: Gigabytes
     network_gbps: Amount
+    processes: Annotated[int, Field(ge=1, le=8, description="Processes that can train a unit together.")] = 1
+    network_removed: Annotated[
+        bool, Field(description="False if the kernel refuses the training processes a network namespace.")
+    ] = True
 
 
 Place = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]*$")]
@@ -45,6 +49,14 @@ class RegistrationRequest(RequestModel):
     site: Annotated[Place | None, Field(description="Building of the node.", examples=["fra-3"])] = None
     asn: Annotated[Uint32 | None, Field(description="Autonomous system number of its network.")] = None
     owner: Annotated[Place | None, Field(description="Owner; use the same name for all your nodes.")] = None
+
+
+class NodeProblem(BaseModel):
+    """Problem of a node that its operator can solve. It excludes no node."""
+
+    code: Annotated[str, Field(examples=["network_not_removed"])]
+    detail: str
+    remedy: str
 
 
 class ProviderView(BaseModel):
@@ -74,6 +86,7 @@ class ProviderView(BaseModel):
     disputed_at: datetime | None = Field(
         description="Begin of an on-chain dispute by the market, during which the node gets no work; otherwise null."
     )
+    problems: list[NodeProblem] = Field(description="Problems by what the node declared: of its sandbox, of its GPUs.")
 
 
 class ProviderPage(BaseModel):

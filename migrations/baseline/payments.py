@@ -68,6 +68,7 @@ table(
     sa.Column("proof", JSONB, nullable=False),
     sa.Column("claim_tx", HASH),
     index("ix_settlement_claims_open", "provider", where="claim_tx IS NULL"),
+    sa.Index("ix_settlement_claims_provider", "provider"),
 )
 
 table(

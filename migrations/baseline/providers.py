@@ -39,6 +39,7 @@ table(
     sa.Column("replayed_wei", WEI, nullable=False, server_default="0"),
     sa.Column("refused", sa.Integer, nullable=False, server_default=sa.text("0")),
     index("ix_provider_epochs_unreviewed", "provider", where="unreviewed"),
+    sa.Index("ix_provider_epochs_provider_epoch", "provider", "epoch"),
 )
 
 table(

@@ -38,7 +38,7 @@ table(
     sa.Column("reason", sa.String(64)),
     sa.Column("start_checkpoint_cid", CID, nullable=False),
     sa.Column("start_slot_state_cid", CID, index=True),
-    *columns(HASH, "trace_root", "payload_hash"),
+    *columns(HASH, "probe", "trace_root", "payload_hash"),
     sa.Column("commitment_signature", sa.String(132)),
     sa.Column("leaves", JSONB),
     sa.Column("salt", HASH),
@@ -66,6 +66,7 @@ table(
     *columns(JSONB, "tolerated_segments", "doubts"),
     sa.Column("to_restore", sa.Boolean, nullable=False, server_default=sa.text("false")),
     sa.CheckConstraint("settlement_id IS NULL OR status = 'verified'", name="only_verified_is_paid"),
+    index("ix_units_probe", "job_id", "id", where="probe IS NOT NULL"),
     sa.Index("ix_units_provider_uploaded_at", "provider", "uploaded_at"),
     index("ix_units_slot_state_public", "id", where="slot_state_public"),
     sa.Index("ix_units_slot_state_round", "job_id", "slot_state_round"),
@@ -146,6 +147,13 @@ table(
     index("ix_leases_follow_holder", "holder", "created_at", where="kind = 'follow'"),
     index("ix_leases_open_holder", "holder", where="status IN ('offered', 'active')"),
     index("uq_leases_open_train", "unit_id", unique=True, where="kind = 'train' AND status IN ('offered', 'active')"),
+)
+
+table(
+    "worker_memory",
+    sa.Column("worker", sa.String(255), primary_key=True),
+    sa.Column("memory_bytes", sa.BigInteger, nullable=False),
+    sa.Column("seen_at", TIME, nullable=False),
 )
 
 CREATE_TRIGGERS = (

@@ -5,7 +5,7 @@ Revision: 0001, after nothing. The tables are described by feature in `migration
 
 from alembic import op
 
-from migrations.baseline import accounts, chain, jobs, payments, providers, training, verification
+from migrations.baseline import accounts, chain, governance, jobs, payments, providers, training, verification
 from migrations.baseline.parts import metadata
 
 revision = "0001"
@@ -14,7 +14,7 @@ branch_labels = None
 depends_on = None
 
 # Each of these modules adds its tables to `metadata`.
-FEATURES = (accounts, chain, jobs, payments, providers, training, verification)
+FEATURES = (accounts, chain, governance, jobs, payments, providers, training, verification)
 
 
 def upgrade() -> None:

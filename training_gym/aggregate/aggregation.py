@@ -89,6 +89,8 @@ def aggregate(
     payloads: Mapping[int, bytes],
     weights: Mapping[int, int] | None = None,
     outer_state: OuterState | None = None,
+    *,
+    in_place: bool = False,
 ) -> Aggregate:
     """Return the outer step over one round's ``payloads`` by slot.
 
@@ -98,20 +100,22 @@ def aggregate(
         payloads: untrusted payload bytes by slot.
         weights: 1..``WEIGHT_ONE`` by slot (``deadlines.staleness_weight``); default ``WEIGHT_ONE`` each.
         outer_state: state after the previous round; default the initial one.
+        in_place: overwrite ``outer_state``, which saves up to three copies of the model.
 
     Raises:
         ValueError: a weight is out of range, or there are more than ``MAX_PAYLOADS``.
     """
     state = outer_state or initial_outer_state(spec)
     if len(batches(spec, payloads)) == 1:
-        return aggregate_decoded(spec, parameters, admit(spec, payloads, state.aggregate), weights, state)
+        taken = admit(spec, payloads, state.aggregate)
+        return aggregate_decoded(spec, parameters, taken, weights, state, in_place=in_place)
     weights = _checked(weights, payloads)
     seed = sketch_seed({slot: sha256(data) for slot, data in payloads.items()})
     measurements, refused = measure(spec, payloads, state.aggregate, seed)
     decision = decide(measurements)
     verdicts = decision.verdicts | refused
-    return finish_aggregation(
-        spec, parameters, verdicts, sum_included(spec, payloads, decision.factors, weights), state
+    return finish_aggregation(  # a variable of the sum would keep it in memory
+        spec, parameters, verdicts, sum_included(spec, payloads, decision.factors, weights), state, in_place=in_place
     )
 
 
@@ -121,6 +125,8 @@ def aggregate_decoded(
     taken: Mapping[int, DecodedPayload],
     weights: Mapping[int, int] | None,
     state: OuterState,
+    *,
+    in_place: bool = False,
 ) -> Aggregate:
     """Return what :func:`aggregate` returns, for payloads that were admitted one by one."""
     weights = _checked(weights, taken)
@@ -128,8 +134,8 @@ def aggregate_decoded(
     decision = decide(measure_payloads(taken, state.aggregate, seed))
     admitted = {slot: item.payload for slot, item in taken.items() if item.payload is not None}
     counted = _counted(admitted, decision.factors, weights)
-    mean = _mean_of(counted, state.aggregate) if counted.weight else None
-    return _stepped(spec, parameters, decision.verdicts | refused_verdicts(taken), mean, state)
+    mean = _mean_of(counted, state.aggregate, _room_of_mean(state, in_place)) if counted.weight else None
+    return _stepped(spec, parameters, decision.verdicts | refused_verdicts(taken), mean, state, in_place=in_place)
 
 
 def _checked(weights: Mapping[int, int] | None, slots: Collection[int]) -> Mapping[int, int]:
@@ -143,12 +149,16 @@ def _checked(weights: Mapping[int, int] | None, slots: Collection[int]) -> Mappi
 
 def batches(spec: TrainingSpec, payloads: Mapping[int, bytes]) -> list[dict[int, bytes]]:
     """Return the payloads in batches to decode, at least one, of ``MAX_DECODED_BYTES`` each."""
-    number = max(MIN_BATCH, MAX_DECODED_BYTES // decoded_bytes(uplink(spec)))
-    slots = list(payloads)
+    number, slots = payloads_per_batch(spec), list(payloads)
     return [
         {slot: payloads[slot] for slot in slots[first : first + number]}
         for first in range(0, max(1, len(slots)), number)
     ]
+
+
+def payloads_per_batch(spec: TrainingSpec) -> int:
+    """Return how many payloads are decoded at once."""
+    return max(MIN_BATCH, MAX_DECODED_BYTES // decoded_bytes(uplink(spec)))
 
 
 def measure(
@@ -179,21 +189,37 @@ def sum_included(
 
 
 def finish_aggregation(
-    spec: TrainingSpec, parameters: Arrays, verdicts: Mapping[int, Verdict], total: PartialSum, state: OuterState
+    spec: TrainingSpec,
+    parameters: Arrays,
+    verdicts: Mapping[int, Verdict],
+    total: PartialSum,
+    state: OuterState,
+    *,
+    in_place: bool = False,
 ) -> Aggregate:
     """Return the round's result from ``total`` over all payloads and the previous ``state``."""
-    mean = finish(total, state.aggregate) if total.weight else None
+    mean = finish(total, state.aggregate, _room_of_mean(state, in_place)) if total.weight else None
     del total  # two copies of the model, before the outer step makes its own
-    return _stepped(spec, parameters, verdicts, mean, state)
+    return _stepped(spec, parameters, verdicts, mean, state, in_place=in_place)
+
+
+def _room_of_mean(state: OuterState, in_place: bool) -> Vector:
+    return state.aggregate if in_place else np.empty_like(state.aggregate)
 
 
 def _stepped(
-    spec: TrainingSpec, parameters: Arrays, verdicts: Mapping[int, Verdict], mean: Vector | None, state: OuterState
+    spec: TrainingSpec,
+    parameters: Arrays,
+    verdicts: Mapping[int, Verdict],
+    mean: Vector | None,
+    state: OuterState,
+    *,
+    in_place: bool,
 ) -> Aggregate:
     ordered = dict(sorted(verdicts.items()))
     if mean is None:
         return Aggregate(parameters, ordered, b"", state)
-    step = outer_step(spec, parameters, mean, state)
+    step = outer_step(spec, parameters, mean, state, in_place=in_place)
     return Aggregate(step.parameters, ordered, step.update, step.state)
 
 
@@ -242,9 +268,8 @@ def _add_all(counted: "_Counted", total: Fixed) -> None:
     map_in_threads(lambda part: counted.add_to(total[counted.values(part)], part), counted.blocks())
 
 
-def _mean_of(counted: "_Counted", last: Vector) -> Vector:
+def _mean_of(counted: "_Counted", last: Vector, mean: Vector) -> Vector:
     """Return :func:`finish` of the payloads' sum, without the whole sum in memory."""
-    mean = np.empty(len(last), np.float32)
 
     def add(part: slice) -> None:
         span = counted.values(part)
@@ -291,13 +316,18 @@ def _counted(payloads: Mapping[int, Payload], factors: Mapping[int, int], weight
 
 
 def merge(left: PartialSum, right: PartialSum) -> PartialSum:
-    """Return the sum over the payloads of both, which must not overlap."""
-    return PartialSum(left.total + right.total, left.weight + right.weight, left.pull + right.pull)
+    """Return the sum over both, which share no payload; ``left`` may be overwritten."""
+    total = left.total if left.total.flags.writeable else left.total.copy()  # that of a file is not
+    np.add(total, right.total, out=total)
+    return PartialSum(total, left.weight + right.weight, left.pull + right.pull)
 
 
-def finish(total: PartialSum, last: Vector) -> Vector:
-    """Return the weighted mean [N] of clipped payloads, from the whole sum and ``last``."""
-    mean = np.empty(len(last), np.float32)
+def finish(total: PartialSum, last: Vector, mean: Vector | None = None) -> Vector:
+    """Return the weighted mean [N] of clipped payloads, from the whole sum and ``last``.
+
+    It is written to ``mean``, which may be ``last``, or to a new vector.
+    """
+    mean = np.empty_like(last) if mean is None else mean
     map_in_threads(
         lambda part: _divide(total.total[part], last[part], total.weight, total.pull, mean[part]), parts(len(last))
     )

@@ -6,17 +6,19 @@ round. Without ``down_top_k`` nodes fetch the whole model.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from training_gym.compress.payload_format import Format, Payload, decode_vector, encode_step, layout_digest, subtract
 from training_gym.model.layout import Arrays, parameter_sizes
-from training_gym.model.tensors import FlatView, Vector, load_arrays, save_arrays, unflatten
+from training_gym.model.tensors import FlatView, Vector, read_arrays, safetensors_pieces, unflatten
 from training_gym.runtime.compiled import compiled
 from training_gym.runtime.threads import map_in_threads, parts, spans
 from training_gym.spec.config import TrainingSpec
+
+_PIECE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +52,25 @@ def initial_outer_state(spec: TrainingSpec) -> OuterState:
 
 def save_outer_state(spec: TrainingSpec, state: OuterState) -> bytes:
     """Return the outer state file, without the arrays that this specification never uses."""
-    return save_arrays({name: getattr(state, name) for name in _carried(spec)})
+    return b"".join(outer_state_pieces(spec, state))
+
+
+def outer_state_pieces(spec: TrainingSpec, state: OuterState) -> list[bytes | memoryview]:
+    """Return the bytes of :func:`save_outer_state` as views of ``state``, without a copy."""
+    return list(safetensors_pieces({name: getattr(state, name) for name in _carried(spec)}))
 
 
 def load_outer_state(spec: TrainingSpec, data: bytes | None) -> OuterState:
     """Return the state in an outer state file, or the initial one. Raises StateError."""
-    zeros = np.zeros(spec.num_parameters(), np.float32)
-    shapes = dict.fromkeys(_carried(spec), zeros.shape)
-    found = {} if data is None else load_arrays(data, shapes, "outer_state")
-    return OuterState(*(found.get(name, zeros) for name in ("aggregate", "momentum", "residual")))
+    if data is None:
+        return initial_outer_state(spec)
+    return read_outer_state(spec, (data[start : start + _PIECE_BYTES] for start in range(0, len(data), _PIECE_BYTES)))
+
+
+def read_outer_state(spec: TrainingSpec, pieces: Iterable[bytes]) -> OuterState:
+    """Return the state in an outer state file, one piece in memory. Raises StateError."""
+    shapes = dict.fromkeys(_carried(spec), (spec.num_parameters(),))
+    return replace(initial_outer_state(spec), **read_arrays(pieces, shapes, "outer_state"))
 
 
 def _carried(spec: TrainingSpec) -> list[str]:
@@ -72,19 +84,23 @@ def downlink(spec: TrainingSpec) -> Format:
     return Format(parameter_sizes(spec), training.down_top_k, training.down_value_bits, layout_digest(spec))
 
 
-def outer_step(spec: TrainingSpec, parameters: Arrays, mean: Vector, state: OuterState) -> OuterStep:
+def outer_step(
+    spec: TrainingSpec, parameters: Arrays, mean: Vector, state: OuterState, *, in_place: bool = False
+) -> OuterStep:
     """Descend with Nesterov momentum, as DiLoCo does (Douillard et al., 2023).
 
     Every operation is one IEEE operation per element, so every machine computes the same result.
+
+    Args:
+        in_place: overwrite momentum and residual of ``state`` with those of the result.
 
     Raises:
         PayloadError: the step is not finite.
     """
     training, size = spec.training, len(mean)
     factor, rate = training.outer_momentum, training.outer_learning_rate
-    step = np.empty(size, np.float32)
-    carried = np.empty(size, np.float32) if factor else state.momentum
-
+    step = state.residual if in_place and training.down_top_k else np.empty(size, np.float32)
+    carried = np.empty(size, np.float32) if factor and not in_place else state.momentum
     left = state.residual if training.down_top_k else state.residual[:0]
 
     def descend(part: slice) -> None:
@@ -107,9 +123,8 @@ def _descend(mean: Any, momentum: Any, factor: float, rate: float, residual: Any
         moved = factor * np.float64(momentum[place]) + gradient
         if factor:
             carried[place] = moved
-        step[place] = rate * (gradient + factor * moved)
-        if len(residual):
-            step[place] += residual[place]
+        wanted = np.float32(rate * (gradient + factor * moved))
+        step[place] = wanted + residual[place] if len(residual) else wanted  # `step` may be `residual`
 
 
 def catch_up(spec: TrainingSpec, parameters: Arrays, updates: Iterable[bytes]) -> None:

@@ -84,10 +84,15 @@ def merge_all(sums: Iterable[PartialSum]) -> PartialSum:
 
 def save_sum(part: PartialSum) -> bytes:
     """Return weight, pull and the totals, all little-endian int64."""
-    return _WEIGHTS.pack(part.weight, part.pull) + part.total.astype("<i8").tobytes()
+    return b"".join(sum_pieces(part))
 
 
-def load_sum(data: bytes) -> PartialSum:
+def sum_pieces(part: PartialSum) -> list[bytes | memoryview]:
+    """Return the bytes of :func:`save_sum`, the totals without a copy."""
+    return [_WEIGHTS.pack(part.weight, part.pull), part.total.astype("<i8", copy=False).view(np.uint8).data]
+
+
+def load_sum(data: bytes | bytearray) -> PartialSum:
     """Return the sum in a file of :func:`save_sum`."""
     weight, pull = _WEIGHTS.unpack_from(data)
     return PartialSum(np.frombuffer(data, "<i8", offset=_WEIGHTS.size), weight, pull)

@@ -160,6 +160,7 @@ class Split:
     """Sequences of a split whose shards may be present or not.
 
     Attributes:
+        layout: properties of the shards.
         order: order of the training samples.
     """
 
@@ -173,7 +174,7 @@ class Split:
             StateError: there is no whole sample, or a file is not one that the manifest describes.
         """
         check_samples(spec, layout.samples)
-        self._length, self._layout = spec.model.sequence_length, layout
+        self._length, self.layout = spec.model.sequence_length, layout
         counts = [size.samples or max(0, size.tokens - 1) // self._length for size in sizes]
         if not any(counts):
             most = max((size.tokens for size in sizes), default=0)
@@ -189,14 +190,14 @@ class Split:
         """Return the rows of a sample. Raises StateError: its shard is not present."""
         if shard not in self._present:
             raise StateError("missing", f"dataset.{shard}", "is not on this node; fetch it")
-        file, rows = self._present[shard], self._layout.rows
+        file, rows = self._present[shard], self.layout.rows
         if not rows:
-            return (text_row(file, sample * self._length, self._length, self._layout.separator),)
+            return (text_row(file, sample * self._length, self._length, self.layout.separator),)
         return tuple(masked_row(file, row, self._length) for row in range(sample * rows, (sample + 1) * rows))
 
     def with_changed_token(self, shard: int, sample: int) -> "Split":
         """Return the split with another first token of a sample, for adversaries."""
-        file, rows = self._present[shard], self._layout.rows
+        file, rows = self._present[shard], self.layout.rows
         changed = file.tokens.copy()
         changed[file.offsets[sample * rows] if rows else sample * self._length] ^= 1
         other = copy.copy(self)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from training_gym.runtime.threads import spans
 from training_gym.spec.architectures import Tensor
 from training_gym.spec.config import TrainingConfig, TrainingSpec
 
@@ -44,13 +45,17 @@ def initial_parameters(spec: TrainingSpec) -> Arrays:
 
     A job that trains all of a base model starts from its tensors (``model.folder``) instead.
     """
-    return {tensor.name: _initial(tensor, spec.training.seed) for tensor in spec.trained_tensors()}
+    return {tensor.name: initial_tensor(tensor, spec.training.seed) for tensor in spec.trained_tensors()}
 
 
-def _initial(tensor: Tensor, seed: int) -> NDArray[np.float32]:
+def initial_tensor(tensor: Tensor, seed: int) -> NDArray[np.float32]:
+    """Return one of the :func:`initial_parameters`."""
     if len(tensor.shape) == 1 or tensor.start == 0:
         return np.full(tensor.shape, tensor.start, np.float32)
     key = int.from_bytes(hashlib.sha256(f"zoo-init-1/{seed}/{tensor.name}".encode()).digest()[:16], "big")
-    words = np.random.Philox(key=key).random_raw(math.prod(tensor.shape))
-    unit = (words >> np.uint64(11)).astype(np.float64) * 2.0**-52 - 1.0  # exact, in [-1, 1)
-    return (unit * (math.sqrt(3.0) * tensor.start)).astype(np.float32).reshape(tensor.shape)
+    words, values = np.random.Philox(key=key), np.empty(math.prod(tensor.shape), np.float32)
+    for part in spans(len(values)):  # integers and doubles of a whole embedding take five times its memory
+        drawn = words.random_raw(part.stop - part.start)
+        unit = (drawn >> np.uint64(11)).astype(np.float64) * 2.0**-52 - 1.0  # exact, in [-1, 1)
+        values[part] = unit * (math.sqrt(3.0) * tensor.start)
+    return values.reshape(tensor.shape)

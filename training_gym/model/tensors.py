@@ -222,6 +222,17 @@ def stream_arrays(
         raise StateError("too_large", what, f"has more than the {file_bytes(shapes)} bytes of this model")
 
 
+def read_arrays(pieces: Iterable[bytes], shapes: Mapping[str, tuple[int, ...]], what: str) -> Arrays:
+    """Return the arrays that :func:`stream_arrays` yields; raises as it does."""
+    arrays = {name: np.empty(shape, np.float32) for name, shape in shapes.items()}
+    places = dict.fromkeys(shapes, 0)
+    for name, values in stream_arrays(pieces, shapes, what):
+        end = places[name] + len(values)
+        arrays[name].reshape(-1)[places[name] : end] = values
+        places[name] = end
+    return arrays
+
+
 def check_header(data: bytes, shapes: Mapping[str, tuple[int, ...]], what: str) -> None:
     """Refuse a file that :func:`save_arrays` would write differently. Raises StateError."""
     if not data.startswith(_header(shapes)):

@@ -41,8 +41,3 @@ def joined(meeting: Path, rank: int, count: int, device: str, sharded: bool = Fa
             yield ReplicatedProcesses()
     finally:
         dist.destroy_process_group()
-
-
-def fitting_count(shards: int, available: int) -> int:
-    """Return the largest power of two of processes within both numbers."""
-    return 1 << (min(shards, available).bit_length() - 1)

@@ -1,4 +1,4 @@
-"""Operations and memory of a unit, before it runs. No torch.
+"""Operations, size and memory of a unit, before it runs. No torch.
 
 The closed forms restate what the network does. Tests compare them with counted operations and measured memory.
 """
@@ -10,6 +10,11 @@ from training_gym.spec.config import TrainingSpec
 _FLOAT = 4
 MAX_LOGITS = 1 << 24
 """Logits in memory at once (64 MB in float32): a large vocabulary's loss is computed in parts."""
+GPU_ROOM_BYTES = 10**9
+"""Memory of each GPU that no unit gets: for the driver's context, loaded kernels and the workspaces of cuBLAS and NCCL.
+
+It is an assumption: no GPU was measured (decision 26).
+"""
 _LOGIT_COPIES = 4
 """Logits, their logarithms, and the gradients of both."""
 _STEP_COPIES, _CODEC_COPIES = 5, 3
@@ -41,6 +46,28 @@ def flops_per_unit(spec: TrainingSpec) -> int:
     return step * tokens + muon
 
 
+def fitting_count(shards: int, available: int) -> int:
+    """Return the largest power of two of processes within both numbers."""
+    return 1 << (min(shards, available).bit_length() - 1)
+
+
+def gpus_in_use(spec: TrainingSpec, gpus: int) -> int:
+    """Return how many of a node's GPUs train one unit."""
+    return fitting_count(spec.training.gradient_shards, gpus)
+
+
+def unit_weight_us(spec: TrainingSpec, gpus: int, flops_per_gpu: int) -> int:
+    """Return the size of one unit in GPU-microseconds at the reference speed, rounded up.
+
+    A node sells all its GPUs together, so idle ones count. A unit's duration is its weight divided by ``gpus``.
+
+    Args:
+        gpus: of the tier's node.
+        flops_per_gpu: reference speed in the job's precision, in FLOP/s.
+    """
+    return -(-flops_per_unit(spec) * 10**6 * gpus // (flops_per_gpu * gpus_in_use(spec, gpus)))
+
+
 def _rows(spec: TrainingSpec) -> int:
     return 2 if spec.training.objective == "dpo" else 1
 
@@ -65,6 +92,11 @@ def unit_memory_bytes(spec: TrainingSpec) -> int:
     at full length. A device with its own memory holds less of it.
     """
     return _state_bytes(spec) + _base_bytes(spec) + _activation_bytes(spec)
+
+
+def usable_gpu_bytes(total: int) -> int:
+    """Return the bytes of a GPU's memory that a unit can use."""
+    return max(0, total - GPU_ROOM_BYTES)
 
 
 def _state_bytes(spec: TrainingSpec) -> int:

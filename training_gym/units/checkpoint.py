@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from training_gym.model.layout import Arrays, NamedArrays, initial_parameters, parameter_shapes
-from training_gym.model.tensors import load_arrays, map_arrays, safetensors_pieces
+from training_gym.model.tensors import load_arrays, map_arrays, read_arrays, safetensors_pieces
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import ManifestError
 from training_gym.spec.manifests import read_cid, read_fields, read_hash, read_integer, read_json, read_pattern
@@ -108,6 +108,11 @@ def state_pieces(parameters: NamedArrays) -> list[bytes | memoryview]:
 def load_state(spec: TrainingSpec, data: bytes) -> Arrays:
     """Return a model file's parameters. Raises StateError: malformed, other specification."""
     return load_arrays(data, parameter_shapes(spec), "checkpoint")
+
+
+def read_state(spec: TrainingSpec, pieces: Iterable[bytes]) -> Arrays:
+    """Return a model file's parameters, one piece in memory. Raises StateError."""
+    return read_arrays(pieces, parameter_shapes(spec), "checkpoint")
 
 
 def map_state(spec: TrainingSpec, path: Path) -> NamedArrays:

@@ -42,7 +42,7 @@ def aggregate(job_id: str) -> None:
 def aggregate_leaf(job_id: str, round_: str, leaf: str) -> None:
     """Summarise or sum the payloads of one leaf of a round's tree, whichever is due."""
     c = context()
-    tree.work_leaf(c.database, c.storage, job_id, int(round_), int(leaf))
+    tree.work_leaf(c.database, c.settings, c.storage, job_id, int(round_), int(leaf))
 
 
 @shared_task(name="jobs.validate")

@@ -1,5 +1,6 @@
 """The sweep, which repeats lost tasks, with the announcement of events and retention."""
 
+import socket
 from datetime import timedelta
 
 from celery import shared_task
@@ -13,6 +14,7 @@ from market.platform.events.service import announce, delete_old_steps
 from market.platform.storage import quota
 from market.providers import repository as providers
 from market.providers.outages import service as outages
+from market.training.aggregation import memory
 from market.training.evaluation import service as evaluation
 from market.training.leases import expiry
 from market.training.matching import book
@@ -46,6 +48,7 @@ def sweep() -> None:
             return
         with c.database.transaction() as session:
             now = database_now(session)
+            memory.report(session, c.settings, socket.gethostname())
             outages.report(session, outages.SWEEP, outages.sweep_gap(c.settings.sweep_interval_seconds))
             is_api_down = outages.is_unresponsive(session, outages.API, outages.api_gap(c.settings.lease_seconds), now)
             providers.expire_asks(session, now)

@@ -163,7 +163,7 @@ class Rounds:
         if model is None or len(payloads) < len(listed):
             return None
         weights = {one.place: one.weight for one in listed}
-        found = aggregate(self._spec, load_state(self._spec, model), payloads, weights, state)
+        found = aggregate(self._spec, load_state(self._spec, model), payloads, weights, state, in_place=True)
         verdicts = {place: verdict.code for place, verdict in found.verdicts.items()}
         self._expect("wrong_aggregation", f"{where}.verdicts", verdicts, {one.place: one.verdict for one in listed})
         files = {

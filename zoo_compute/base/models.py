@@ -64,6 +64,8 @@ class Quote(Answer):
     tier: str
     units: int
     unit_weight_us: int
+    gpus: int | None = None  # of a node of the tier
+    gpus_in_use: int | None = None  # of them, by a unit
     segments_per_unit: int
     flops_per_gpu: int | None = None  # in the job's precision, that weight and price count on
     peak_share_bps: int | None = None  # its share of the dense peak

@@ -168,7 +168,11 @@ def status(
         print_json(found)
     else:
         names = ("address", "kind", "name", "status", "reason", "tier", "stake_wei", "reliability_bps")
-        print_facts(in_zen({name: found[name] for name in (*names, "environment_class", "last_seen_at")}))
+        facts = in_zen({name: found[name] for name in (*names, "environment_class", "last_seen_at")})
+        codes = ", ".join(problem["code"] for problem in found["problems"])
+        print_facts(facts | {"processes": found["hardware"].get("processes"), "problems": codes or "none"})
+        for problem in found["problems"]:
+            print_note(f"{problem['detail']} {problem['remedy']}")
 
 
 @app.command()

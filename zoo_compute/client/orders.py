@@ -9,7 +9,7 @@ from training_gym.data.epochs import settings_with_rounds
 from training_gym.model.base import completed_settings
 from training_gym.model.folder import ModelManifest
 from training_gym.spec.config import TrainingSpec
-from training_gym.spec.costs import flops_per_unit
+from training_gym.spec.costs import unit_weight_us
 from training_gym.spec.errors import GymError
 from training_gym.spec.setting_fields import cid
 from zoo_compute.base.errors import ConfigError, Mismatch
@@ -74,12 +74,13 @@ def sign(request: dict[str, Any], quote: Quote, network: Network, wallet: Wallet
     except GymError as error:
         raise _refused_here(error) from error
     tier = network.tiers[request["tier"]]
+    speed = tier.reference_flops_per_gpu[spec.training.precision]
     order = JobOrder(
         payer=wallet.address,
         specHash=spec.spec_hash(),
         tier=tier.id,
         units=spec.training.rounds * request["nodes"],
-        unitWeight=-(-flops_per_unit(spec) * 10**6 // tier.reference_flops_per_gpu[spec.training.precision]),
+        unitWeight=unit_weight_us(spec, tier.gpus, speed),
         segments=spec.segments,
         samplingBps=request.get("sampling_bps", network.sampling_floor_bps),
         budget=int(request["budget_max"]),

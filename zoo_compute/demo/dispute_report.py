@@ -15,17 +15,10 @@ from zoo_compute.chain.settlements import ChainReader
 from zoo_compute.client.client import Client
 from zoo_compute.client.job import Job
 from zoo_protocol.payments.job_record import VERIFIED
+from zoo_protocol.verification import dispute_story
 
 _MAX_EVIDENCE_BYTES = 1 << 20
 _WIDTH = 110
-STEPS = {
-    "DisputeOpened": "the market opens a dispute with a bond",
-    "TraceShown": "the provider reveals the trace that it signed",
-    "StepNamed": "the market selects the first wrong segment",
-    "CommitteeDrawn": "the contract draws a committee of referees by a block hash",
-    "VerdictGiven": "a quorum of referees upholds the dispute; the same transaction slashes the provider",
-}
-_REASONS = {"step_false": "my replay of the segment does not end in the provider's state"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +92,12 @@ def _noticed(evidence: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _on_chain(client: Client, chain: ChainReader, dispute_id: str, evidence: Mapping[str, Any]) -> dict[str, Any]:
-    committed = "the commitments of all providers are fixed before the sampling seed is known"
-    steps = [{"event": "WindowCommitted", "what": committed, "tx": chain.window_tx(evidence["window"]["root"])}]
+    window_tx = chain.window_tx(evidence["window"]["root"])
+    steps = [{"event": "WindowCommitted", "what": dispute_story.COMMITTED, "tx": window_tx}]
     events = chain.dispute_events(dispute_id)
-    steps += [{"event": name, "what": STEPS[name], "tx": tx} for name, _, tx in events if name in STEPS]
+    for name, args, tx in events:
+        if (words := dispute_story.step(name, args)) is not None:
+            steps.append({"event": name, "what": words, "tx": tx})
     committee = next(args["committee"] for name, args, _ in reversed(events) if name == "CommitteeDrawn")
     signed = client.connection.get(f"/v1/disputes/{dispute_id}/verdicts")
     return {"dispute_id": dispute_id, "chain": steps, "committee": committee, "verdicts": signed}
@@ -161,11 +156,7 @@ def _attack(story: Mapping[str, Any]) -> list[str]:
 def _detection(story: Mapping[str, Any]) -> list[str]:
     noticed = story["noticed"]
     return [
-        *_paragraph(
-            "Detection. After the signature, a block hash selected some segments for replay, among them the steps "
-            f"{noticed['first_step']} to {noticed['last_step']}. These verifiers replayed them independently, without "
-            "access to each other's results:"
-        ),
+        *_paragraph(f"Detection. {dispute_story.detection(noticed['first_step'], noticed['last_step'])}"),
         *(f"    {verifier}" for verifier in noticed["verifiers"]),
         f"    end state signed by the provider   {noticed['claimed']}",
         *(f"    end state found by the verifiers   {leaf}" for leaf in noticed["computed"]),
@@ -174,7 +165,7 @@ def _detection(story: Mapping[str, Any]) -> list[str]:
 
 def _transactions(story: Mapping[str, Any]) -> list[str]:
     return [
-        *_paragraph("On chain. These transactions prove the result without trust in the verifiers or the market:"),
+        *_paragraph(f"On chain. {dispute_story.ON_CHAIN}"),
         *(f"    {step['tx']}  {step['what']}" for step in story["chain"]),
     ]
 
@@ -183,9 +174,8 @@ def _verdicts(story: Mapping[str, Any]) -> list[str]:
     signed = {verdict["referee"]: verdict for verdict in story["verdicts"]}
     return [
         *_paragraph(
-            f"Committee of dispute {story['dispute_id']}. Referees are drawn from all staked verifiers, never the "
-            "provider, the payer or the market. This small network has just enough of them, so the committee includes "
-            "the verifiers above:"
+            f"Committee of dispute {story['dispute_id']}. {dispute_story.REFEREES} This small network has just enough "
+            "of them, so the committee includes the verifiers above:"
         ),
         *(f"    {referee}  {_verdict(signed.get(referee))}" for referee in story["committee"]),
     ]
@@ -193,20 +183,18 @@ def _verdicts(story: Mapping[str, Any]) -> list[str]:
 
 def _verdict(verdict: Mapping[str, Any] | None) -> str:
     if verdict is None:
-        return "had not signed yet when there was a quorum"
-    side = "for" if verdict["provider_correct"] else "against"
-    return f"signed {side} the provider: {_REASONS.get(verdict['reason'], verdict['reason'])}"
+        return dispute_story.verdict(None)
+    return dispute_story.verdict(verdict["provider_correct"], verdict["reason"])
 
 
 def _penalty(story: Mapping[str, Any]) -> list[str]:
     cost = story["cost"]
     to_referees = sum(int(amount) for amount in cost["to_referees_wei"].values())
+    division = dispute_story.division(_zen(cost["to_challenger_wei"]), _zen(to_referees), _zen(cost["burned_wei"]))
     return _paragraph(
         f"Penalty. The provider lost {_zen(cost['lost_wei'])} of its stake and has {_zen(cost['left_wei'])} left. It "
-        f"gets no more work, and none of its {cost['units_unpaid']} units is paid. Of the slashed stake, "
-        f"{_zen(cost['to_challenger_wei'])} cover the market's costs, {_zen(to_referees)} pay the referees with a "
-        f"signature, and {_zen(cost['burned_wei'])} are burned. The market has its bond of "
-        f"{_zen(cost['bond_returned_wei'])} back."
+        f"gets no more work, and none of its {cost['units_unpaid']} units is paid. {division} The market has its bond "
+        f"of {_zen(cost['bond_returned_wei'])} back."
     )
 
 

@@ -76,7 +76,7 @@ class NodeLifecycle:
                 "name": config.name,
                 "kind": config.role,
                 "region": config.region,
-                "hardware": asdict(hardware.detect()),
+                "hardware": asdict(hardware.detect()) | self._processes(),
                 "environment_class": environment_class,
                 "site": config.site,
                 "asn": config.asn,
@@ -85,6 +85,9 @@ class NodeLifecycle:
         )
         self._renew_ask_at = 0.0  # the market withdraws the ask when the environment class changes
         log.info("registered wallet=%s role=%s name=%r", self._wallet.address, config.role, config.name)
+
+    def _processes(self) -> dict[str, object]:
+        return {"processes": self._executor.usable_processes, "network_removed": self._executor.network_removed}
 
     def sign_challenge(self, challenge: str) -> str:
         """Return this wallet's signature of the market's liveness challenge."""

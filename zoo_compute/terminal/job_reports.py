@@ -62,7 +62,7 @@ def approval(*, yes: bool) -> Approve:
 def _memory(found: Quote) -> str:
     if found.unit_memory_bytes is None or found.node_memory_bytes is None:
         return "unknown"
-    return f"{found.unit_memory_bytes / _GIB:.2f} GiB; each GPU has {found.node_memory_bytes / _GIB:.2f} GiB"
+    return f"{found.unit_memory_bytes / _GIB:.2f} GiB; each GPU has {found.node_memory_bytes / _GIB:.2f} GiB for it"
 
 
 def _rounds(found: Quote) -> int:
@@ -76,7 +76,8 @@ def _speed(found: Quote) -> str:
     precision, least = found.spec["training_config"]["precision"], found.min_mflops
     needed = f"; nodes from {least:,} MFLOP/s in the benchmark" if least else ""
     speed = f"{found.flops_per_gpu / 10**12:.4g} TFLOP/s per GPU in {precision}"
-    return f"{speed}, {found.peak_share_bps / 100:g} % of its peak{needed}"
+    used = "" if found.gpus_in_use is None else f"; {found.gpus_in_use} of {found.gpus} GPUs"
+    return f"{speed}, {found.peak_share_bps / 100:g} % of its peak{used}{needed}"
 
 
 def _print_advice(found: Quote) -> None:

@@ -5,12 +5,15 @@ from contextlib import suppress
 from typing import Any
 
 from market.api.openapi.examples import FIELDS
+from market.api.openapi.governance_examples import GOVERNANCE_PARAMETERS, OF_GOVERNANCE
 from market.api.openapi.model_examples import KEYS, OF_MODEL, PARAMETERS, TEXTS
 from market.api.openapi.node_examples import OF_NODES
 from market.platform.http.problem import MEDIA_TYPE
 
 Schema = dict[str, Any]
 _FIELDS = FIELDS | OF_NODES
+_MODELS = OF_MODEL | OF_GOVERNANCE
+_PARAMETERS = PARAMETERS | GOVERNANCE_PARAMETERS
 
 
 class _Unknown(Exception):
@@ -43,7 +46,7 @@ def _illustrate_contents(contents: dict[str, Schema], path: str, schemas: dict[s
 
 
 def _illustrate_fields(model: str, schema: Schema) -> None:
-    of_model = OF_MODEL.get(model, {})
+    of_model = _MODELS.get(model, {})
     for name, field in schema.get("properties", {}).items():
         if name in of_model:
             field["examples"] = [of_model[name]]
@@ -58,7 +61,7 @@ def _refers(field: Schema) -> bool:
 
 def _illustrate_parameter(parameter: Schema, operation_id: str) -> None:
     name = parameter["name"]
-    value = PARAMETERS.get(f"{operation_id}.{name}", PARAMETERS.get(name))
+    value = _PARAMETERS.get(f"{operation_id}.{name}", _PARAMETERS.get(name))
     if value is not None:
         parameter["example"] = value
 
@@ -70,7 +73,7 @@ def _place_refusals(content: Schema, path: str) -> None:
 
 
 def _example_of(path: str) -> str:
-    return re.sub(r"{(\w+)}", lambda match: str(PARAMETERS.get(match[1], match[0])), path)
+    return re.sub(r"{(\w+)}", lambda match: str(_PARAMETERS.get(match[1], match[0])), path)
 
 
 def _illustrate_body(media_type: str, content: Schema, schemas: dict[str, Schema]) -> None:

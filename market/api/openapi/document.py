@@ -33,6 +33,10 @@ TAGS = [
     {"name": "leases", "description": "Leases of nodes, and inclusion proofs of their commitments."},
     {"name": "rewards", "description": "Rewards of nodes for uptime, bandwidth and verification."},
     {"name": "ledger", "description": "Treasury, and comparison of the ledger with the chain."},
+    {
+        "name": "governance",
+        "description": "Acts of treasury, admin and guardian; the timelock, alarms, the audit log.",
+    },
     {"name": "operations", "description": "Health and metrics, for operators."},
 ]
 """Tags of the routes, in the order of the document."""

@@ -7,12 +7,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Generic, TypedDict, TypeVar
 
-from eth_abi.abi import decode, encode
-from eth_abi.exceptions import EncodingError
+from eth_abi.abi import decode
 from eth_utils.abi import collapse_if_tuple, event_abi_to_log_topic, function_abi_to_4byte_selector
 from eth_utils.address import to_checksum_address
 
 from market.chain.errors import BadArguments
+from zoo_protocol.abi import encode_arguments
 from zoo_protocol.contracts import CONTRACTS, artifact
 from zoo_protocol.reverts import plain
 
@@ -185,31 +185,11 @@ def _call_form(contract: str, function: str) -> tuple[bytes, Any]:
 
 
 def _encode(what: str, inputs: Sequence[dict[str, Any]], arguments: Sequence[Any]) -> bytes:
-    if len(inputs) != len(arguments):
-        raise BadArguments(f"{what} takes {len(inputs)} arguments, got {len(arguments)}")
     try:
-        values = [_native(field, value) for field, value in zip(inputs, arguments, strict=True)]
-        return bytes(encode([collapse_if_tuple(field) for field in inputs], values))
-    except (EncodingError, ValueError, TypeError, KeyError, OverflowError) as error:
+        return encode_arguments(inputs, arguments)
+    except ValueError as error:
         signature = ", ".join(f"{collapse_if_tuple(dict(field))} {field['name']}" for field in inputs)
         raise BadArguments(f"{what}({signature}): {error}") from error
-
-
-def _native(field: Mapping[str, Any], value: Any) -> Any:
-    """Return a stored or native value in the form of ``eth_abi``."""
-    kind = str(field["type"])
-    if kind.endswith("]"):
-        element = {**field, "type": kind[: kind.rindex("[")]}
-        return [_native(element, item) for item in value]
-    if kind == "tuple":
-        components = field["components"]
-        items = [value[part["name"]] for part in components] if isinstance(value, Mapping) else value
-        return tuple(_native(part, item) for part, item in zip(components, items, strict=True))
-    if kind.startswith(("uint", "int")) and isinstance(value, str):
-        return int(value)
-    if kind.startswith("bytes") and isinstance(value, str):
-        return _bytes(value)
-    return value
 
 
 def _bytes(value: str) -> bytes:

@@ -7,7 +7,7 @@ from typing import Any
 
 from eth_utils.crypto import keccak
 
-from market.chain.errors import IncompleteLogs, RpcError, UnknownBlock
+from market.chain.errors import ExecutionReverted, IncompleteLogs, RpcError, UnknownBlock
 from market.chain.rpc.transport import Endpoint, Nodes
 from market.settings import split_list
 from zoo_protocol.hashing import to_hex
@@ -185,6 +185,14 @@ class ChainClient:
         request = {"to": to, "data": to_hex(data)} | ({"from": sender} if sender else {})
         return bytes.fromhex(self._nodes.ask("eth_call", request, _block_parameter(block))[2:])
 
+    def refusal(self, sender: str, to: str, data: bytes) -> bytes | None:
+        """Return the revert data of a call that ``sender`` would make now; None if it passes."""
+        try:
+            self.call(to, data, sender=sender)
+        except ExecutionReverted as error:
+            return error.data
+        return None
+
     def call_many(self, calls: Sequence[tuple[str, bytes]], block: BlockTag) -> list[bytes]:
         """Return the results of (contract, call data) at one block, from batched requests."""
         results: list[bytes] = []
@@ -235,6 +243,11 @@ class ChainClient:
             block_hash=str(found["blockHash"]),
             succeeded=int(found["status"], 16) == 1,
         )
+
+    def transaction_data(self, tx_hash: str) -> bytes | None:
+        """Return the call data of a transaction; None if the node does not have it."""
+        found = self._nodes.ask("eth_getTransactionByHash", tx_hash)
+        return None if found is None else bytes.fromhex(found["input"][2:])
 
     def transaction_at(self, sender: str, nonce: int, until: Block) -> str:
         """Return the hash of ``sender``'s mined transaction with a nonce, up to block ``until``.

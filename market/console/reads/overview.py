@@ -8,12 +8,14 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from market.auctions.models import AuctionRound
+from market.chain.contracts.codec import Deployment
 from market.chain.models import TxIntent
 from market.chain.service import indexed_head, waiting_intents
 from market.console.chain_facts import ChainFacts
 from market.domain.lifecycle import DISPUTE_OPEN, IntentStatus, JobStatus
 from market.domain.money import format_zen
 from market.domain.network import HOUR_US, ZEN
+from market.governance import service as governance
 from market.jobs.models import Job
 from market.ledger.models import LedgerReconciliation
 from market.ledger.reconciliation import last_reconciliation
@@ -80,6 +82,7 @@ def read_alarms(session: Session, services: Services, facts: ChainFacts | None, 
         *_of_transactions(session, now),
         *_of_windows(session),
         *_of_rewards(session, now),
+        *_of_governance(session, services),
         *_of_chain(session, facts),
     ]
     return sorted(found, key=lambda alarm: alarm.tone != "bad")
@@ -126,6 +129,13 @@ def _of_rewards(session: Session, now: datetime) -> Iterator[Alarm]:
     unposted = rewards.unposted_epochs(session, now)
     if unposted > _USUAL_UNPOSTED:
         yield Alarm("rewards_unposted", "warn", f"Rewards of {unposted} epochs are not posted.", "/system")
+
+
+def _of_governance(session: Session, services: Services) -> Iterator[Alarm]:
+    contracts = governance.contracts_of(session, services.part(Deployment), services.network)
+    for event in governance.alarms(session, contracts):
+        text = f"{event.words} (block {event.block_number}); it was not sent from here."
+        yield Alarm("governance_event", "bad", text, "/audit")
 
 
 def _of_chain(session: Session, facts: ChainFacts | None) -> Iterator[Alarm]:

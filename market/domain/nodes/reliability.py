@@ -55,8 +55,23 @@ def _weight(age: int) -> int:
     return int(_WHOLE * 44**age // 45**age)
 
 
-def reliability_bps(history: Mapping[int, Evidence]) -> int:
-    """Return the score of a history, which is by age in epochs."""
+@dataclass(frozen=True, slots=True)
+class ScoreParts:
+    """Factors of a score in basis points, and the weighted counts behind ``work_bps``."""
+
+    work_bps: int
+    uptime_bps: int
+    slashes_bps: int
+    score_bps: int
+    good: int
+    bad: int
+
+
+def score_parts(history: Mapping[int, Evidence]) -> ScoreParts:
+    """Return the score of a history with its factors. The history is by age in epochs.
+
+    The factors are rounded down each; the score is exact.
+    """
     known = [(_weight(age), found) for age, found in history.items() if 0 <= age <= OLDEST_EPOCHS]
     good = sum(weight * (found.verified + found.replays) for weight, found in known)
     bad = sum(
@@ -69,4 +84,16 @@ def reliability_bps(history: Mapping[int, Evidence]) -> int:
     up = sum(weight * found.up_minutes for weight, found in known)
     uptime = up * BPS // counted if counted else BPS
     slashes = sum(weight * found.slashes for weight, found in known)
-    return work * uptime * _WHOLE // (BPS * (_WHOLE + slashes))
+    return ScoreParts(
+        work_bps=work,
+        uptime_bps=uptime,
+        slashes_bps=BPS * _WHOLE // (_WHOLE + slashes),
+        score_bps=work * uptime * _WHOLE // (BPS * (_WHOLE + slashes)),
+        good=good // _WHOLE,
+        bad=bad // _WHOLE,
+    )
+
+
+def reliability_bps(history: Mapping[int, Evidence]) -> int:
+    """Return the score of a history, which is by age in epochs."""
+    return score_parts(history).score_bps

@@ -18,6 +18,7 @@ from market.platform.db.rows import from_row
 from market.platform.db.session import database_now
 from market.providers import service as providers
 from market.settings import Settings
+from market.training.units.probes import dissenting_nodes
 from zoo_protocol.verification.rules import MIN_AGREEING_VERIFIERS
 
 _CONSTRAINTS = {
@@ -115,6 +116,11 @@ def _not_waiting(session: Session, settings: Settings, job: Job) -> Iterator[Fin
                 f"{vacant} of its {job.nodes} slots wait for a free node of its class that meets its requirements and "
                 "price.",
             )
+    if job.status in _TRAINED and (dissenting := dissenting_nodes(session, job.id)):
+        yield _finding(
+            FindingCode.PROBES_DIFFER,
+            f"{_nodes(len(dissenting))} computed its first steps otherwise than most, so other nodes take the work.",
+        )
     if job.status in _TRAINED and job.environment_class is not None:
         yield from _verifiers(session, settings, job.environment_class)
     if job.status not in _TRAINED:

@@ -32,6 +32,7 @@ class FindingCode(StrEnum):
     MATCHED = "matched"
     SLOTS_VACANT = "slots_vacant"
     FEW_VERIFIERS = "few_verifiers"
+    PROBES_DIFFER = "probes_differ"
     ENDED = "ended"
     WAIT_OVER = "wait_over"
     NEXT_ROUND = "next_round"

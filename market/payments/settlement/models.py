@@ -55,7 +55,10 @@ class SettlementClaim(Base):
     """One provider's claim from a batch, with its Merkle proof."""
 
     __tablename__ = "settlement_claims"
-    __table_args__ = (Index("ix_settlement_claims_open", "provider", postgresql_where=text("claim_tx IS NULL")),)
+    __table_args__ = (
+        Index("ix_settlement_claims_open", "provider", postgresql_where=text("claim_tx IS NULL")),
+        Index("ix_settlement_claims_provider", "provider"),
+    )
 
     settlement_id: Mapped[int] = mapped_column(ForeignKey(SettlementBatch.id), primary_key=True)
     provider: Mapped[str] = mapped_column(Address, primary_key=True)

@@ -1,13 +1,41 @@
-"""Queries on the outbox of job events."""
+"""Queries on the audit log and on the outbox of job events."""
 
+from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import delete, exists, func, select, tuple_, update
+from sqlalchemy import String, cast, delete, exists, func, or_, select, tuple_, update
 from sqlalchemy.orm import Session, aliased
 
-from market.platform.events.models import JobEventRow
+from market.platform.events.models import AuditEvent, JobEventRow
 
 _ANNOUNCE_LOCK = 0x616E6E6F  # "anno"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFilters:
+    """Conditions on audit entries; None: any. ``search`` is a text in event, reason or data."""
+
+    actor: str | None = None
+    subject: str | None = None
+    kind: str | None = None
+    search: str | None = None
+
+
+def audit_entries(session: Session, filters: AuditFilters, after: int | None, limit: int) -> list[AuditEvent]:
+    """Return audit entries below the id ``after`` that meet the filters, newest first."""
+    query = select(AuditEvent)
+    if after is not None:
+        query = query.where(AuditEvent.id < after)
+    if filters.actor is not None:
+        query = query.where(func.lower(AuditEvent.actor) == filters.actor.lower())
+    if filters.subject is not None:
+        query = query.where(AuditEvent.subject_id == filters.subject)
+    if filters.kind is not None:
+        query = query.where(AuditEvent.subject_kind == filters.kind)
+    if filters.search is not None:
+        texts = (AuditEvent.event, AuditEvent.reason, cast(AuditEvent.data, String))
+        query = query.where(or_(*(text.icontains(filters.search, autoescape=True) for text in texts)))
+    return list(session.scalars(query.order_by(AuditEvent.id.desc()).limit(limit)))
 
 
 def announce_all(session: Session) -> dict[int, str]:

@@ -13,6 +13,7 @@ from market.domain.lifecycle import Event, State, next_state
 from market.platform.db.session import Database, UnitOfWork, enqueue_after_commit
 from market.platform.events import repository
 from market.platform.events.models import AuditEvent, JobEventRow
+from market.platform.events.repository import AuditFilters
 
 MARKET = "market"  # actor of transitions without an account
 OnAnnounced = Callable[[Session, Collection[int]], None]
@@ -86,6 +87,28 @@ def record(
     """Write an audit event of an act without a transition, such as the grant of a role."""
     kind, subject_id = subject
     session.add(AuditEvent(subject_kind=kind, subject_id=subject_id, event=event, actor=actor, data=data or {}))
+
+
+def audit_entries(
+    session: Session,
+    *,
+    actor: str | None = None,
+    subject: str | None = None,
+    kind: str | None = None,
+    search: str | None = None,
+    after: int | None = None,
+    limit: int = 50,
+) -> list[AuditEvent]:
+    """Return audit entries, newest first.
+
+    Args:
+        actor: address, or ``market``.
+        subject: id of the subject, such as a job.
+        kind: kind of the subject, such as ``job``.
+        search: text in event, reason or data, in any case.
+        after: id of the last entry seen.
+    """
+    return repository.audit_entries(session, AuditFilters(actor, subject, kind, search), after, limit)
 
 
 def channel(job_id: str) -> str:

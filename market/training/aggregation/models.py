@@ -1,12 +1,13 @@
-"""Table of aggregation leaves."""
+"""Tables of aggregation leaves and of the memory of workers."""
 
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ForeignKey, Integer
+from sqlalchemy import BigInteger, ForeignKey, Integer, String
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
-from market.platform.db.base import Base, Cid, CreatedAt, Hash32
+from market.platform.db.base import Base, Cid, CreatedAt, Hash32, UtcDateTime
 
 
 class AggregationLeaf(Base, CreatedAt):
@@ -21,3 +22,13 @@ class AggregationLeaf(Base, CreatedAt):
     parts: Mapped[list[dict[str, Any]]] = mapped_column(JSONB)  # market.training.aggregation.payloads.AggregationInput
     summary: Mapped[dict[str, Any] | None] = mapped_column(JSONB)  # training_gym.aggregate.tree.Summary
     sum_cid: Mapped[str | None] = mapped_column(Cid)
+
+
+class WorkerMemory(Base):
+    """Memory of a worker that aggregates, by its last report."""
+
+    __tablename__ = "worker_memory"
+
+    worker: Mapped[str] = mapped_column(String(255), primary_key=True)
+    memory_bytes: Mapped[int] = mapped_column(BigInteger)
+    seen_at: Mapped[datetime] = mapped_column(UtcDateTime)

@@ -19,6 +19,7 @@ from market.platform.storage.client import Storage
 from market.settings import Settings
 from market.training.aggregation import repository as aggregation_repository
 from market.training.aggregation import tree
+from market.training.aggregation.memory import has_memory
 from market.training.aggregation.models import AggregationLeaf
 from market.training.aggregation.payloads import (
     AggregationInput,
@@ -44,7 +45,7 @@ from market.training.units import slot_states
 from market.training.units.models import Unit
 from training_gym.aggregate.aggregation import Aggregate, finish_aggregation
 from training_gym.aggregate.aggregation import aggregate as aggregate_payloads
-from training_gym.aggregate.outer_step import save_outer_state
+from training_gym.aggregate.outer_step import outer_state_pieces
 from training_gym.aggregate.robust import RESTORED_FOR, Verdict
 from training_gym.exchange.deadlines import MAX_STALENESS
 from training_gym.model.layout import Arrays
@@ -77,7 +78,7 @@ def aggregate(database: Database, settings: Settings, storage: Storage, job_id: 
         if alone:
             _drop_stale_leaves(database, storage, job_id)
         round_ = _load(database, settings, job_id) if alone else None
-        if round_ is None:
+        if round_ is None or not has_memory(settings, round_.spec, len(round_.parts), job_id):
             return
         try:
             stored, verdicts = _build_checkpoint(storage, settings, job_id, round_)
@@ -184,7 +185,7 @@ def _build_checkpoint(
         round_=round_.number + 1,
         parent=round_.checkpoint_cid,
         parameters=aggregated.parameters,
-        outer_state=save_outer_state(round_.spec, aggregated.outer_state),
+        outer_state=outer_state_pieces(round_.spec, aggregated.outer_state),
         update=aggregated.update,
         aggregation=store_record(
             storage, job_id, round_.number, round_.checkpoint_cid, round_.parts, aggregated.verdicts
@@ -207,13 +208,20 @@ def _to_restore(round_: _Round, verdicts: Mapping[int, Verdict]) -> set[int]:
 
 def _aggregate(storage: Storage, round_: _Round, parameters: Arrays) -> Aggregate:
     """Return the outer step, from the tree's sums or from the payloads. Both give the same bits."""
-    state = load_outer(storage, round_.spec, round_.checkpoint_cid)
+    spec, checkpoint = round_.spec, round_.checkpoint_cid
     if round_.leaves:
-        total, verdicts = tree.combine(storage, round_.spec, round_.leaves)
-        return finish_aggregation(round_.spec, parameters, verdicts, total, state)
-    payloads = payloads_of(storage, round_.spec, round_.parts)
+        return finish_aggregation(
+            spec,
+            parameters,
+            tree.verdicts_of(round_.leaves),
+            tree.combine(storage, spec, round_.leaves),  # a variable would keep it in memory
+            load_outer(storage, spec, checkpoint),
+            in_place=True,
+        )
+    state = load_outer(storage, spec, checkpoint)
+    payloads = payloads_of(storage, spec, round_.parts)
     weights = {part.place: part.weight for part in round_.parts}
-    return aggregate_payloads(round_.spec, parameters, payloads, weights, state)
+    return aggregate_payloads(spec, parameters, payloads, weights, state, in_place=True)
 
 
 def _apply(

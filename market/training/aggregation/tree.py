@@ -20,6 +20,7 @@ from market.platform.storage.errors import BlobCorrupt, BlobNotFound
 from market.providers import service as providers
 from market.settings import Settings
 from market.training.aggregation import repository as aggregation_repository
+from market.training.aggregation.memory import has_memory
 from market.training.aggregation.models import AggregationLeaf
 from market.training.aggregation.payloads import AggregationInput, PayloadsLost, payloads_of
 from market.training.checkpoints import repository as checkpoints_repository
@@ -34,8 +35,8 @@ from training_gym.aggregate.tree import (
     leaf_sum,
     load_sum,
     merge_all,
-    save_sum,
     sum_bytes,
+    sum_pieces,
     summarise,
 )
 from training_gym.spec.config import TrainingSpec
@@ -100,22 +101,27 @@ def can_be_aggregated(unit: Unit) -> bool:
     return unit.status in units_repository.DELIVERED_UNIT and unit.included is None
 
 
-def combine(
-    storage: Storage, spec: TrainingSpec, found: Sequence[AggregationLeaf]
-) -> tuple[PartialSum, dict[int, Verdict]]:
-    """Return the root's sum over all leaves, which are all done, and the verdict by place.
+def verdicts_of(found: Sequence[AggregationLeaf]) -> dict[int, Verdict]:
+    """Return the verdict by place from the summaries of all leaves."""
+    return decide_together(Summary.from_json(leaf.summary or {}) for leaf in found).verdicts
+
+
+def combine(storage: Storage, spec: TrainingSpec, found: Sequence[AggregationLeaf]) -> PartialSum:
+    """Return the root's sum over all leaves, which are all done.
 
     Raises:
         SumLost: a leaf must be summed again.
         StorageError: storage failed.
     """
-    decision = decide_together(Summary.from_json(leaf.summary or {}) for leaf in found)
-    return merge_all(_stored_sum(storage, spec, leaf.sum_cid or "") for leaf in found), decision.verdicts
+    return merge_all(_stored_sum(storage, spec, leaf.sum_cid or "") for leaf in found)
 
 
 def _stored_sum(storage: Storage, spec: TrainingSpec, cid: str) -> PartialSum:
+    data = bytearray()
     try:
-        return load_sum(storage.get(cid, max_bytes=sum_bytes(spec)))
+        for piece in storage.open_stream(cid, max_bytes=sum_bytes(spec)):
+            data += piece
+        return load_sum(data)
     except (BlobNotFound, BlobCorrupt) as error:
         raise SumLost(cid) from error
 
@@ -156,10 +162,12 @@ class _LeafTask:
     summaries: list[Summary] | None
 
 
-def work_leaf(database: Database, storage: Storage, job_id: str, round_: int, leaf: int) -> None:
+def work_leaf(database: Database, settings: Settings, storage: Storage, job_id: str, round_: int, leaf: int) -> None:
     """Do the due steps of one leaf, unless another worker does them. Raises StorageError."""
     with database.advisory_lock(f"leaf:{job_id}:{round_}:{leaf}") as alone:
         while alone and (due := _due(database, job_id, round_, leaf)) is not None:
+            if not has_memory(settings, due.spec, len(due.parts), job_id):
+                return
             last = load_outer(storage, due.spec, due.checkpoint_cid).aggregate
             try:
                 payloads = payloads_of(storage, due.spec, due.parts)
@@ -172,7 +180,7 @@ def work_leaf(database: Database, storage: Storage, job_id: str, round_: int, le
             else:
                 weights = {part.place: part.weight for part in due.parts}
                 total = leaf_sum(due.spec, payloads, weights, decide_together(due.summaries))
-                stored = storage.put(save_sum(total), max_bytes=sum_bytes(due.spec))
+                stored = storage.put(sum_pieces(total), max_bytes=sum_bytes(due.spec))
                 if not _store_result(database, job_id, round_, leaf, due.seed, sum_cid=stored.cid):
                     storage.unpin(stored.cid)
 

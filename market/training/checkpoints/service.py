@@ -3,6 +3,7 @@
 Calls with a storage are slow: no session may be open.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -16,12 +17,12 @@ from market.settings import Settings
 from market.training.checkpoints import repository
 from market.training.checkpoints.base_models import frozen_base
 from market.training.checkpoints.models import Checkpoint
-from training_gym.aggregate.outer_step import OuterState, load_outer_state
+from training_gym.aggregate.outer_step import OuterState, initial_outer_state, read_outer_state
 from training_gym.data.dataset import DatasetManifest, Split, read_split
 from training_gym.model.layout import Arrays
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.manifests import MAX_MANIFEST_BYTES
-from training_gym.units.checkpoint import CheckpointManifest, load_state, state_pieces
+from training_gym.units.checkpoint import CheckpointManifest, read_state, state_pieces
 from zoo_protocol.payments.job_record import CheckpointRecord
 
 PIN_GRACE = timedelta(seconds=60)
@@ -60,7 +61,7 @@ def store_checkpoint(
     parent: str | None,
     parameters: Arrays,
     slot_states: dict[int, str],
-    outer_state: bytes | None = None,
+    outer_state: Sequence[bytes | memoryview] | None = None,
     update: bytes = b"",
     aggregation: str | None = None,
 ) -> StoredCheckpoint:
@@ -68,7 +69,7 @@ def store_checkpoint(
 
     Args:
         slot_states: CID of the next start state by slot.
-        outer_state: input file of the next outer step; None before the first.
+        outer_state: input file of the next outer step in pieces; None before the first.
         update: encoded outer step from the parent's parameters; empty if nodes fetch the whole model.
         aggregation: CID of the record of the aggregated payloads; None for the initial checkpoint.
 
@@ -95,13 +96,15 @@ def store_checkpoint(
 def load_parameters(storage: Storage, spec: TrainingSpec, manifest_cid: str) -> Arrays:
     """Return a checkpoint's parameters. Raises StorageError, GymError (unfit for ``spec``)."""
     manifest = _load_manifest(storage, manifest_cid)
-    return load_state(spec, storage.get(manifest.model, max_bytes=state_bytes(spec)))
+    return read_state(spec, storage.open_stream(manifest.model, max_bytes=state_bytes(spec)))
 
 
 def load_outer(storage: Storage, spec: TrainingSpec, manifest_cid: str) -> OuterState:
     """Return the outer state after a checkpoint. Raises like :func:`load_parameters`."""
     cid = _load_manifest(storage, manifest_cid).outer_state
-    return load_outer_state(spec, None if cid is None else storage.get(cid, max_bytes=outer_state_bytes(spec)))
+    if cid is None:
+        return initial_outer_state(spec)
+    return read_outer_state(spec, storage.open_stream(cid, max_bytes=outer_state_bytes(spec)))
 
 
 def _load_manifest(storage: Storage, cid: str) -> CheckpointManifest:

@@ -27,6 +27,7 @@ from market.training.leases.errors import (
     WrongStep,
 )
 from market.training.leases.long_poll import LeaseWaiters
+from market.training.leases.probes import record_probe
 from market.training.leases.schemas import (
     Commit,
     CommitState,
@@ -71,15 +72,15 @@ def _pull(services: Services, address: str, kinds: list[LeaseKind]) -> LeaseView
         return leases.next_lease(session, address, kinds, services.settings.lease_seconds)
 
 
-@router.post("/{lease_id}/heartbeat", responses=refusals(LeaseLost))
+@router.post("/{lease_id}/heartbeat", responses=refusals(LeaseLost, WrongStep))
 def extend_lease(
     lease_id: LeaseId, body: Heartbeat, account: CurrentAccount, services: ServicesDep, session: Uow
 ) -> HeartbeatView:
     """Keep a lease. It expires after ``lease_seconds`` without a heartbeat."""
-    expires_at = leases.heartbeat(
-        session, lease_id, account.address, body.token, body.step, services.settings.lease_seconds
-    )
-    return HeartbeatView(expires_at=expires_at)
+    held, seconds = (session, lease_id, account.address, body.token), services.settings.lease_seconds
+    if body.probe is not None:
+        return HeartbeatView(expires_at=record_probe(*held, body.probe, seconds))
+    return HeartbeatView(expires_at=leases.heartbeat(*held, body.step, seconds))
 
 
 @router.post(

@@ -84,6 +84,8 @@ def commit(
     )
     _require_signed(domain, message, address, commitment.commitment_signature)
     if unit.status == UnitStatus.LEASED:
+        if lease.task.get("probe") and unit.probe is None:
+            raise WrongStep("The node has not sent the job's probe.", remedy="Send its digest in a heartbeat first.")
         earliest = unit.created_at + network.min_unit_time(job.tier_id, job.unit_weight_us)
         if utc_now() < earliest:
             raise CommitmentTooEarly(f"It cannot be done before {earliest.isoformat()}.")

@@ -56,6 +56,11 @@ class PollView(NodeStateView):
 class Heartbeat(RequestModel):
     token: Token
     step: int = Field(default=0, ge=0, lt=2**31, description="Inner steps done.")
+    probe: HashString | None = Field(
+        default=None,
+        description="Digest of two steps of the job's shapes, before a unit whose task requests it. A node that "
+        "computes otherwise than most nodes of the job loses its lease (probe_mismatch), at no cost.",
+    )
 
 
 class HeartbeatView(BaseModel):

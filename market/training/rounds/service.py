@@ -249,6 +249,7 @@ def _offer_unit(
         "restored_payload_cid": unit.start_restored_payload_cid,
         "eager_payload_cid": unit.start_eager_payload_cid,
         "environment": job.environment_class,
+        "probe": provider not in units_repository.probes(session, job.id),
     }
     create_lease(
         session,

@@ -53,6 +53,7 @@ class Unit(Base, CreatedAt):
             "ix_units_unpaid", "job_id", "round", postgresql_where=text("status = 'verified' AND settlement_id IS NULL")
         ),
         Index("ix_units_payload_cid", "payload_cid"),
+        Index("ix_units_probe", "job_id", "id", postgresql_where=text("probe IS NOT NULL")),
         Index("ix_units_provider_uploaded_at", "provider", "uploaded_at"),
         Index("ix_units_slot_state_round", "job_id", "slot_state_round"),
         Index("ix_units_slot_state_cid", "slot_state_cid"),
@@ -76,6 +77,7 @@ class Unit(Base, CreatedAt):
     start_restored_payload_cid: Mapped[str | None] = mapped_column(Cid)
     # The replica's payload that the start checkpoint lacks and that moves the start parameters.
     start_eager_payload_cid: Mapped[str | None] = mapped_column(Cid)
+    probe: Mapped[str | None] = mapped_column(Hash32)  # digest of the node's first steps of the job's shapes
     trace_root: Mapped[str | None] = mapped_column(Hash32)
     payload_hash: Mapped[str | None] = mapped_column(Hash32)
     commitment_signature: Mapped[str | None] = mapped_column(String(132))

@@ -100,6 +100,12 @@ def has_lost_for(session: Session, job_id: str, provider: str, reason: str) -> b
     return session.scalar(query.where(Unit.status == UnitStatus.LOST).limit(1)) is not None
 
 
+def probes(session: Session, job_id: str) -> dict[str, str]:
+    """Return the probes of a job by node, those of earlier units first."""
+    query = select(Unit.provider, Unit.probe).where(Unit.job_id == job_id, Unit.probe.is_not(None))
+    return {provider: probe for provider, probe in session.execute(query.order_by(Unit.id)).tuples() if probe}
+
+
 def units_started_from(session: Session, unit: Unit) -> list[Unit]:
     """Return open units that start from the state that ``unit`` declared."""
     from_it = or_(Unit.start_eager_payload_cid == unit.payload_cid, Unit.start_slot_state_cid == unit.slot_state_cid)

@@ -101,6 +101,16 @@ def test_payer_is_warned_when_class_lacks_referees(world: World) -> None:
     assert codes(explain(world, job_id)) == ["matched"]
 
 
+def test_payer_sees_nodes_with_differing_probes(world: World) -> None:
+    nodes = [world.node(), world.node()]
+    job_id = world.running(nodes)
+    for node, digest in zip(nodes, ("0x" + "11" * 32, "0x" + "22" * 32), strict=True):
+        world.work(node).report_probe(digest)
+    found = explain(world, job_id)
+    assert codes(found) == ["matched", "slots_vacant", "probes_differ", "few_verifiers"]
+    assert found.findings[2].sentence.startswith("1 node computed its first steps otherwise")
+
+
 def _verifier(world: World, environment: str) -> None:
     address = str(world.wallet().address)
     node = records.verifier(address, environment_class=environment, last_seen_at=utc_now())

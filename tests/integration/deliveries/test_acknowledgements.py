@@ -79,6 +79,7 @@ class Stage:
     def work(self) -> tuple[Work, messages.UnitCommitment, dict[str, Any]]:
         self.world.running([PROVIDER.address])
         work = self.world.work(PROVIDER.address)
+        work.report_probe()
         body = work.commitment(self.services.domain).model_dump()
         task = work.lease.task
         unit = messages.UnitCommitment(

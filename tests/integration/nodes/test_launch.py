@@ -73,6 +73,25 @@ def test_one_process_replays_unit_of_two(alone: Executor, pair: Executor, task: 
     assert len(spaces) == (2 if pair._child.ready["network_removed"] else 1)
 
 
+class RefusedPair(Executor):
+    """Two processes on a kernel that refuses network namespaces."""
+
+    more: tuple[str, ...] = ()
+
+    def child_command(self) -> list[str]:
+        _, *arguments = super().child_command()
+        return ["tests.kit.nodes.refused_child", *arguments, *self.more]
+
+
+@pytest.mark.parametrize(("more", "usable"), [(("no-loopback",), 1), pytest.param((), 2, marks=pytest.mark.long)])
+def test_refused_namespace_is_reported(more: tuple[str, ...], usable: int, tmp_path: Path) -> None:
+    with RefusedPair(CPU, MEMORY, tmp_path, 2) as pair:
+        pair.more = more
+        assert pair.environment_class
+        assert (pair.usable_processes, pair.network_removed) == (usable, False)
+        assert len(processes_of(pair)) == usable
+
+
 @pytest.mark.parametrize(
     ("rank", "step"),
     [(1, 2), *(pytest.param(*case, marks=pytest.mark.long) for case in [(0, 2), (1, 3), (1, 0)])],

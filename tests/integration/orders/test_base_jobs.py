@@ -22,10 +22,12 @@ from kit.api.submission_fixtures import (  # noqa: F401  (fixtures)
 from kit.base_models import header_of, manifest_of, weights_changed, with_header, write_base
 from sqlalchemy import select
 
+from market.domain.network import ZEN
 from market.jobs.models import Job
 from market.orders import inputs
 from market.platform.http.services import Services
 from market.platform.storage.client import Storage
+from market.training.aggregation import memory
 from training_gym.model.folder import ModelManifest
 from training_gym.spec.architectures import read_model
 from training_gym.spec.config import TrainingSpec
@@ -281,4 +283,15 @@ def test_unit_beyond_tier_memory_names_both_numbers(payer: Caller, body: Body) -
     problem = payer.post("/v1/quotes", json=body).json()
     assert (problem["code"], problem["field"], problem["reason"]) == ("invalid-order", "tier", "unit_too_large")
     assert "GiB; each GPU of tier bronze has 0.93 GiB" in problem["detail"]
-    accepted(payer.post("/v1/quotes", json=body | {"requirements": {"min_gpu_memory_gb": 16}}))
+    accepted(
+        payer.post("/v1/quotes", json=body | {"requirements": {"min_gpu_memory_gb": 16}, "budget_max": str(10 * ZEN)})
+    )
+
+
+def test_round_beyond_smallest_worker_names_both_numbers(services: Services, payer: Caller, body: Body) -> None:
+    with services.database.transaction() as session:
+        memory.report(session, services.settings.model_copy(update={"worker_memory_gib": 1e-5}), "small")
+    problem = payer.post("/v1/quotes", json=body).json()
+    found = problem["code"], problem["field"], problem["reason"]
+    assert found == ("invalid-order", "model_config", "aggregation_too_large")
+    assert "GiB; this market's smallest worker has 0.00 GiB" in problem["detail"]

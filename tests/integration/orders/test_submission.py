@@ -48,13 +48,23 @@ def test_quote_names_cost_and_writes_nothing(services: Services, payer: Caller, 
         expected["compute_seconds"] / expected["round_seconds"], abs=1e-2
     )
     assert [expected[name] for name in ("down_mbps", "up_mbps", "round_trip_seconds", "nodes")] == [100, 20, 0.08, 4]
-    assert [point["code"] for point in quote["advice"]] == [
-        "too_few_nodes",
-        "low_throughput",
-    ]  # round trips take longer than training
+    assert (quote["gpus"], quote["gpus_in_use"]) == (4, 1)
+    assert [point["code"] for point in quote["advice"]] == ["too_few_nodes", "idle_gpus"]
     assert 0 < quote["unit_memory_bytes"] <= quote["node_memory_bytes"] == 10**9
     assert (quote["balance_wei"], quote["deposit_needed_wei"]) == (str(100 * ZEN), "0")
     assert written(services) == [0, 0, 0, 0]
+
+
+def test_quote_of_all_gpus_costs_quarter(payer: Caller, body: Body) -> None:
+    quote = payer.post("/v1/quotes", json=body).json()
+    body["training_config"]["gradient_shards"] = 4
+    faster = payer.post("/v1/quotes", json=body).json()
+    assert (faster["gpus"], faster["gpus_in_use"]) == (4, 4)
+    assert faster["unit_weight_us"] == pytest.approx(quote["unit_weight_us"] / 4, abs=1)
+    assert faster["expected_seconds"] == pytest.approx(quote["expected_seconds"] / 4, abs=1e-3)
+    assert int(faster["cost_at_reserve_wei"]) == pytest.approx(int(quote["cost_at_reserve_wei"]) / 4, rel=1e-6)
+    codes = [point["code"] for point in faster["advice"]]
+    assert codes == ["too_few_nodes", "low_throughput"]  # round trips take longer than training
 
 
 def test_quote_without_trade_names_sufficient_values(payer: Caller, body: Body) -> None:

@@ -13,6 +13,7 @@ from sqlalchemy import select, update
 
 from market.chain.models import TxIntent
 from market.domain.network import DEVNET, EPOCH_SECONDS, ZEN
+from market.governance import service as governance
 from market.ledger.service import balances
 from market.payments.rewards import service as rewards
 from market.payments.rewards.models import RewardPost
@@ -42,6 +43,10 @@ def test_two_epochs_are_posted_and_claimed_exactly(
         ZEN * 5 // 4 + 1,  # of what the segment costs its payer, floored
     )
     market.check()
+    [epoch] = market.call(governance.payouts_under_challenge, market.now())
+    total = post.base_wei + post.bandwidth_wei + post.verifier_wei
+    assert (epoch.kind, epoch.number, epoch.agrees, epoch.net_wei) == ("epoch", 1, True, total)
+    assert sum(payee.amount_wei for payee in epoch.payees) == total
     market.post()
     assert len(market.posts()) == 1  # nothing more is due
 

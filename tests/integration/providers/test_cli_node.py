@@ -6,6 +6,7 @@ from kit.api.clients import Cli
 from kit.chain.deployed_chain import PAYER, PROVIDER
 from kit.payments.rewards_fixtures import DAYS_BASE, STAKE, RewardsWorld
 
+from market.providers.models import Provider
 from zoo_compute.base.amounts import format_zen
 from zoo_compute.base.errors import ExitCode
 
@@ -28,6 +29,16 @@ def test_uptime_commitment_is_on_chain(provider: Cli, market: RewardsWorld) -> N
     assert "transaction-refused" in shorter
     assert "confirmation-missing" in provider("node", "commit", "--days", 90, code=ExitCode.USAGE)
     provider("node", "commit", "--days", 0, code=ExitCode.USAGE)
+
+
+def test_node_status_names_problem_and_remedy(provider: Cli, market: RewardsWorld) -> None:
+    assert provider.json("node", "status")["problems"] == []
+    market.change(Provider, PROVIDER.address, hardware={"processes": 2, "network_removed": False})
+    [problem] = provider.json("node", "status")["problems"]
+    assert problem["code"] == "network_not_removed"
+    assert "machine's loopback" in problem["detail"]
+    assert "kernel.apparmor_restrict_unprivileged_userns=0" in problem["remedy"]
+    assert "network_not_removed" in provider("node", "status")
 
 
 def test_rewards_are_shown_and_claimed_to_another_wallet(provider: Cli, market: RewardsWorld) -> None:

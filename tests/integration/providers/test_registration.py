@@ -45,7 +45,9 @@ def test_node_enters_book_after_benchmark_stake_and_ask(
 ) -> None:
     node = sign_in(api)
     calls.stake(database, node.address, calls.BRONZE.minimum_stake_wei)  # a wallet may stake before it registers
-    assert calls.register(node).status_code == 201
+    declared = calls.HARDWARE | {"processes": 2, "network_removed": False}
+    view = accepted(calls.register(node, hardware=declared), 201)
+    assert (view["hardware"], view["problems"][0]["code"]) == (declared, "network_not_removed")
     assert calls.status_of(api, node.address) == "registered"
     refusal(calls.place_ask(node, services.domain, calls.ask_of(node)), 409, "tier-not-earned")
 

@@ -106,7 +106,7 @@ def test_concurrent_and_repeated_leaves_act_once(world: World, far_apart: list[s
 def test_unit_rejected_during_aggregation_replans_tree(world: World, far_apart: list[str]) -> None:
     job_id = world.delivered_job(far_apart)
     world.aggregate(job_id)
-    tree.work_leaf(world.database, world.storage, job_id, 0, 0)
+    tree.work_leaf(world.database, world.settings, world.storage, job_id, 0, 0)
     stale = leaves_of(world, job_id)[0].seed
     [bad] = world.units(job_id, round=0, slot=2)
     world.call(units.reject_unit, bad.id, "incorrect_computation")
@@ -131,7 +131,7 @@ def test_sums_of_abandoned_plan_are_not_kept(world: World, far_apart: list[str])
     while world.read(job_id).current_round == 0:
         world.aggregate(job_id)
         for leaf in leaves_of(world, job_id):
-            tree.work_leaf(world.database, world.storage, job_id, 0, leaf.leaf)
+            tree.work_leaf(world.database, world.settings, world.storage, job_id, 0, leaf.leaf)
             sums += [now.sum_cid for now in leaves_of(world, job_id) if now.sum_cid is not None]
     assert not any(world.storage.is_pinned(cid) for cid in sums)
 
@@ -142,7 +142,7 @@ def test_sum_is_not_kept_for_ended_job(world: World, far_apart: list[str]) -> No
     work_leaves(world, job_id)
     late, *others = [leaf for leaf in leaves_of(world, job_id) if leaf.sum_cid is None]
     for leaf in others:
-        tree.work_leaf(world.database, world.storage, job_id, 0, leaf.leaf)
+        tree.work_leaf(world.database, world.settings, world.storage, job_id, 0, leaf.leaf)
     sums = [leaf.sum_cid for leaf in leaves_of(world, job_id) if leaf.sum_cid is not None]
     put = world.storage.put
 
@@ -156,7 +156,7 @@ def test_sum_is_not_kept_for_ended_job(world: World, far_apart: list[str]) -> No
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(world.storage, "put", end_meanwhile)
-        tree.work_leaf(world.database, world.storage, job_id, 0, late.leaf)
+        tree.work_leaf(world.database, world.settings, world.storage, job_id, 0, late.leaf)
     assert len(sums) > 1
     assert not any(world.storage.is_pinned(cid) for cid in sums)
     assert not leaves_of(world, job_id)
@@ -199,7 +199,7 @@ def test_slow_leaf_writes_nothing_into_new_plan(
     with monkeypatch.context() as patch:
         due = tree._due
         patch.setattr(tree, "_due", lambda *given: None if noted else due(*given))  # one step, and no more
-        tree.work_leaf(world.database, world.storage, job_id, 0, 0)
+        tree.work_leaf(world.database, world.settings, world.storage, job_id, 0, 0)
     assert noted == [False]
     assert all(leaf.summary is None for leaf in leaves_of(world, job_id))
 
@@ -297,12 +297,12 @@ def test_killed_workers_leave_round_to_others_bit_exactly(world: World, far_apar
         send_leaves()
     assert [leaf.summary for leaf in leaves_of(world, job_id)] == [None] * 4
     for leaf in leaves:  # the last of them finds all summaries, and sums
-        tree.work_leaf(world.database, world.storage, job_id, 0, int(leaf))
+        tree.work_leaf(world.database, world.settings, world.storage, job_id, 0, int(leaf))
     with _killed_at_the_lock(world, job_id, crew, waiting=3):
         send_leaves()
     assert [leaf.sum_cid is None for leaf in leaves_of(world, job_id)] == [True, True, True, False]
     for leaf in leaves:
-        tree.work_leaf(world.database, world.storage, job_id, 0, int(leaf))
+        tree.work_leaf(world.database, world.settings, world.storage, job_id, 0, int(leaf))
     with _killed_at_the_lock(world, job_id, crew, waiting=1):
         crew.send("jobs.aggregate", job_id)
     assert world.read(job_id).current_round == 0

@@ -230,7 +230,7 @@ def test_tree_aggregates_late_payloads_bit_exactly(world: World, nodes: list[str
     numbers = world.call(lambda session: [row.leaf for row in session.scalars(select(AggregationLeaf))])
     assert numbers == [0, 1, 2]
     for leaf in [*numbers, *numbers]:
-        tree.work_leaf(world.database, world.storage, job_id, 1, leaf)
+        tree.work_leaf(world.database, world.settings, world.storage, job_id, 1, leaf)
     world.aggregate(job_id)
     manifest = world.manifest(job_id, 2)
     model, record = _recomputed(world, manifest)

@@ -96,6 +96,8 @@ def test_unit_is_committed_and_completed_over_http(api: httpx.Client, services: 
     path = f"/v1/leases/{lease.id}"
     extended = api.post(f"{path}/heartbeat", json={"token": lease.token, "step": 1}, headers=headers)
     assert datetime.fromisoformat(extended.json()["expires_at"]) > lease.expires_at
+    probed = api.post(f"{path}/heartbeat", json={"token": lease.token, "probe": "0x" + "77" * 32}, headers=headers)
+    assert datetime.fromisoformat(probed.json()["expires_at"]) > lease.expires_at
     work = Work(world, lease, node.address)
     commitment = work.commitment(services.domain).model_dump(mode="json")
     assert api.post(f"{path}/commit", json=commitment, headers=headers).json()["status"] == "active"

@@ -29,7 +29,7 @@ def leaves_of(world: World, job_id: str) -> list[AggregationLeaf]:
 def work_leaves(world: World, job_id: str) -> None:
     """Let each leaf work once; the last one finds all summaries, and sums."""
     for leaf in leaves_of(world, job_id):
-        tree.work_leaf(world.database, world.storage, job_id, 0, leaf.leaf)
+        tree.work_leaf(world.database, world.settings, world.storage, job_id, 0, leaf.leaf)
 
 
 def work(world: World, task: tuple[str, tuple[str, ...]]) -> None:
@@ -37,7 +37,9 @@ def work(world: World, task: tuple[str, tuple[str, ...]]) -> None:
     if name == "jobs.aggregate":
         world.aggregate(arguments[0])
     elif name == "jobs.aggregate_leaf":
-        tree.work_leaf(world.database, world.storage, arguments[0], int(arguments[1]), int(arguments[2]))
+        tree.work_leaf(
+            world.database, world.settings, world.storage, arguments[0], int(arguments[1]), int(arguments[2])
+        )
 
 
 def in_one_place(world: World, job_id: str) -> str:

@@ -12,6 +12,7 @@ from market.training.checkpoints.service import load_parameters
 from market.training.commitments.schemas import AcknowledgementView
 from market.training.commitments.service import Acknowledger
 from market.training.deliveries import service as deliveries
+from market.training.leases import probes
 from market.training.leases.schemas import CommitTraining, CompleteTraining, LeaseView
 from training_gym.compress.payload_format import encode
 from training_gym.exchange.deadlines import start_slot_state
@@ -40,6 +41,7 @@ class Work:
 
     def __init__(self, world: "World", lease: LeaseView, node: str, **changes: Any) -> None:
         self.world, self.lease, self.node, self.changes = world, lease, node, changes
+        self.wants_probe = lease.task["probe"]
         self.declares = True  # the start of the replica's next unit, if the job has a round delay
         self.spec = TrainingSpec.from_dict(lease.task["spec"])
         self.vector = np.random.default_rng().normal(size=self.spec.num_parameters()).astype(np.float32) * 1e-3
@@ -100,7 +102,13 @@ class Work:
             **(declared if self.spec.training.round_delay and self.declares else {}),
         )
 
+    def report_probe(self, digest: str = "0x" + "70" * 32) -> None:
+        held, self.wants_probe = (self.lease.id, self.node, self.lease.token), False
+        self.world.call(probes.record_probe, *held, digest, self.lease.lease_seconds)
+
     def commit(self, commitment: CommitTraining | None = None) -> AcknowledgementView:
+        if self.wants_probe:
+            self.report_probe()
         given = commitment or self.commitment()
         answer = self.world.call(
             deliveries.commit, self.world.network, DOMAIN, ACKNOWLEDGER, self.lease.id, self.node, given

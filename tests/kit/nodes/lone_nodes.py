@@ -51,6 +51,7 @@ def config_of(directory: Path, url: str = "http://127.0.0.1:1") -> NodeConfig:
 def agent_of(directory: Path, url: str = "http://127.0.0.1:1") -> NodeAgent:
     """Build a node whose executor starts nothing."""
     idle = SimpleNamespace(start=lambda: None, close=lambda: None, last_class="", environment_class="class")
+    idle.usable_processes, idle.network_removed = 1, True
     return NodeAgent(config_of(directory, url), Wallet(KEY), lambda *_: idle)  # type: ignore[arg-type,return-value]
 
 

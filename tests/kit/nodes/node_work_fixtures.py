@@ -59,8 +59,8 @@ class Market:
     def wait_or_stop(self, seconds: float) -> bool:
         return True
 
-    def keep_lease(self, lease: Lease, step: int) -> None:
-        self._called("keep", {"step": step})
+    def keep_lease(self, lease: Lease, step: int, probe: str | None = None) -> None:
+        self._called("keep" if probe is None else "probe", {"step": step, "probe": probe})
 
     def commit(self, lease: Lease, body: dict[str, Any]) -> dict[str, Any]:
         self._called("commit", body)

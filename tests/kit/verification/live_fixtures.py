@@ -30,11 +30,13 @@ from market.jobs.models import Slot
 from market.platform.storage.client import Storage
 from market.settings import Settings
 from market.training.deliveries import service as deliveries
-from market.training.leases import schemas
+from market.training.leases import probes, schemas
 from market.training.leases import service as leases
+from market.training.leases.errors import LeaseLost
 from market.verification.decisions import service as decisions_service
 from training_gym.spec.errors import GymError
 from worker.chain_handlers import INTENT_HANDLERS, event_handlers
+from zoo_compute.base.errors import ApiError
 from zoo_compute.base.link import Background, Link
 from zoo_compute.chain.wallet import Wallet
 from zoo_compute.content.gateway import GatewayClient
@@ -178,6 +180,8 @@ class LiveWorld(VerificationWorld):
                 rest = node.worker.do(held)
                 if rest is not None:
                     rest()
+        except ApiError as error:
+            node.failures.append(error.detail)
         except (OSError, GymError, ExecutorError, SlotStateMissing, StateUnavailable) as error:
             node.failures.append(type(error).__name__)
             with self.database.transaction() as session:
@@ -218,8 +222,16 @@ class _Market:
     world: LiveWorld
     node: str
 
-    def keep_lease(self, lease: Lease, step: int) -> None:
-        """Leases do not expire here."""
+    def keep_lease(self, lease: Lease, step: int, probe: str | None = None) -> None:
+        """Leases do not expire here; the call after a probe is refused if that ended the lease."""
+        held, seconds = (lease.id, self.node, lease.token), self.world.settings.lease_seconds
+        try:
+            if probe is not None:
+                self.world.call(probes.record_probe, *held, probe, seconds)
+            elif not step and lease.task.get("probe"):
+                self.world.call(leases.heartbeat, *held, step, seconds)
+        except LeaseLost as error:
+            raise ApiError(409, error.code, error.detail) from error
 
     def upload(self, content: bytes | Background) -> str:
         return self.world.storage.put(

@@ -55,7 +55,7 @@ def spec() -> TrainingSpec:
 
 def quote(**changes: Any) -> Quote:
     asked = spec()
-    weight = -(-flops_per_unit(asked) * 10**6 // 10**10)
+    weight = -(-flops_per_unit(asked) * 10**6 * TIER["gpus"] // 10**10)  # one of four GPUs trains
     prices = ("reserve_price", "highest_payable_price", "cost_at_reserve", "cost_at_max_price")
     unit_prices = ("unit_price_at_reserve", "unit_price_at_max_price")
     amounts = dict.fromkeys((f"{name}_wei" for name in (*prices, *unit_prices)), "1")

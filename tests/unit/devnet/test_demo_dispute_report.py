@@ -8,7 +8,7 @@ CHEAT, HONEST, OTHER = ("0x" + digit * 40 for digit in "123")
 REFEREES = ["0x" + digit * 40 for digit in "456"]
 ZEN = 10**18
 TXS = ["0x" + digit * 64 for digit in "789abc"]
-EVENTS = ("WindowCommitted", *dispute_report.STEPS)
+EVENTS = ("WindowCommitted", "DisputeOpened", "TraceShown", "StepNamed", "CommitteeDrawn", "VerdictGiven")
 
 STORY: dict[str, Any] = {
     "cheat": CHEAT,

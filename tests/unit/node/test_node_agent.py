@@ -172,14 +172,16 @@ def test_failing_heartbeat_thread_ends_node(node: NodeAgent, monkeypatch: pytest
 
 
 def test_node_status_does_not_wait_for_unit(tmp_path: Path) -> None:
-    registered: list[str] = []
+    registered: list[Any] = []
     network = SimpleNamespace(tiers={"bronze": None}, name="devnet")
 
     def refuse(_: str) -> None:
         raise ApiError(409, "benchmark-paused", "one was failed lately")
 
     market: Any = SimpleNamespace(
-        network=lambda: network, register=lambda info: registered.append(info["name"]), start_benchmark=refuse
+        network=lambda: network,
+        register=lambda info: registered.append([info["name"], info["hardware"]["processes"]]),
+        start_benchmark=refuse,
     )
     config = config_of(tmp_path)
     with Executor(CPU, 1 << 30, tmp_path) as executor:
@@ -197,7 +199,7 @@ def test_node_status_does_not_wait_for_unit(tmp_path: Path) -> None:
             heartbeats.join(30)
             assert not heartbeats.is_alive(), "the heartbeats waited for the training task"
         standing.close()
-    assert registered == ["node"]
+    assert registered == [["node", 1]]
 
 
 def test_node_with_insufficient_hardware_retries_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

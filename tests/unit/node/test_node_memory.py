@@ -15,7 +15,7 @@ GIB = 1 << 30
 
 @pytest.mark.parametrize(
     ("profile", "limit", "available", "free"),
-    [(CPU, 8 * GIB, 2 * GIB, 2 * GIB), (CPU, GIB, 2 * GIB, GIB), (CUDA, GIB, 2 * GIB, 24 * 10**9)],
+    [(CPU, 8 * GIB, 2 * GIB, 2 * GIB), (CPU, GIB, 2 * GIB, GIB), (CUDA, GIB, 2 * GIB, 23 * 10**9)],
 )
 def test_larger_unit_is_refused_with_both_numbers(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, profile: ExecutionProfile, limit: int, available: int, free: int

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from market.domain.network import MAINNET, ZEN
+from market.domain.network import DEVNET, MAINNET, ZEN, NetworkParameters
 from market.orders.errors import InvalidOrder, InvalidSpec
 from market.orders.schemas import MAX_NODES, JobSpec
 from market.orders.terms import MAX_UNITS, parse_terms
@@ -16,6 +16,7 @@ from market.verification.windows.service import MAX_LEAVES
 from training_gym.aggregate.aggregation import MAX_PAYLOADS
 from training_gym.exchange.deadlines import MAX_STALENESS
 from training_gym.spec.config import MAX_PARAMETERS, MAX_REPLICAS
+from training_gym.spec.costs import unit_memory_bytes
 from training_gym.units.checkpoint import MAX_SLOTS
 from zoo_compute.client.client import MAX_DOWNLOAD_BYTES
 from zoo_compute.node.disk.workspace import MAX_INPUT_BYTES
@@ -38,6 +39,10 @@ def request(model: dict[str, Any], nodes: int = 1, rounds: int = 1, **training: 
             "wait_until": NOW + timedelta(hours=1),
         }
     )
+
+
+def with_memory(job: JobSpec, gigabytes: int) -> JobSpec:
+    return job.model_copy(update={"requirements": job.requirements.model_copy(update={"min_gpu_memory_gb": gigabytes})})
 
 
 def test_gang_may_have_most_nodes_and_not_more() -> None:
@@ -63,8 +68,19 @@ def test_market_bounds_trained_parameters() -> None:
 
 def test_memory_of_tier_bounds_larger_models_first() -> None:
     billions = {"hidden_size": 4_096, "num_hidden_layers": 32, "num_attention_heads": 32, "sequence_length": 4_096}
-    with pytest.raises(InvalidOrder, match=r"One unit needs \d+\.\d+ GiB; each GPU of tier gold has 74.51 GiB"):
+    with pytest.raises(InvalidOrder, match=r"One unit needs \d+\.\d+ GiB; each GPU of tier gold has 73.57 GiB"):
         parse_terms(request(billions | {"intermediate_size": 11_008}, micro_batch_size=1), MAINNET, NOW)
+
+
+@pytest.mark.parametrize(("network", "room"), [(MAINNET, 10**9), (DEVNET, 0)])
+def test_memory_of_gpus_has_room_for_libraries(network: NetworkParameters, room: int) -> None:
+    wide = request(SMALL | {"hidden_size": 12_288, "num_attention_heads": 96}, batch_size=1)
+    needed = unit_memory_bytes(parse_terms(with_memory(wide, 200), network, NOW).spec)
+    least = -(-(needed + room) // 10**9)
+    assert parse_terms(with_memory(wide, least), network, NOW).nodes == 1
+    with pytest.raises(InvalidOrder, match="One unit needs") as refused:
+        parse_terms(with_memory(wide, least - 1), network, NOW)
+    assert f"min_gpu_memory_gb to {least} or more" in str(refused.value.remedy)
 
 
 def test_own_positions_of_model_bound_sequences() -> None:

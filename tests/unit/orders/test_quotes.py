@@ -16,6 +16,7 @@ from market.orders.quote_advice import advice_on, expected_throughput, rate_sche
 from market.orders.schemas import JobSpec
 from market.orders.terms import parse_terms
 from training_gym.spec.config import TrainingSpec
+from training_gym.spec.costs import fitting_count, flops_per_unit
 from zoo_protocol.verification.sampling import detection_at_rate
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -43,9 +44,17 @@ def test_detection_probability_matches_sampling(segments: int, rate_bps: int) ->
 
 
 def _request(
-    tier: str, segments: int, max_price: int, inner_steps: int = 64, rounds: int = 1, precision: str = "bfloat16"
+    tier: str,
+    segments: int,
+    max_price: int,
+    inner_steps: int = 64,
+    rounds: int = 1,
+    precision: str = "bfloat16",
+    shards: int | None = None,
 ) -> JobSpec:
+    """Job that uses all GPUs of the tier, unless ``shards`` says otherwise."""
     steps = {"rounds": rounds, "inner_steps": inner_steps, "segment_steps": inner_steps // segments}
+    steps["gradient_shards"] = MAINNET.tier(tier).gpus if shards is None else shards
     return JobSpec.model_validate(
         {
             "model_config": {
@@ -192,6 +201,11 @@ def test_impossible_unit_is_refused() -> None:
     assert "with 6 a node of the reference speed is in time" in str(refused.value.remedy)
 
 
+def test_fitting_count_divides_shards() -> None:
+    assert [fitting_count(8, available) for available in (1, 2, 3, 5, 8, 9)] == [1, 2, 2, 4, 8, 8]
+    assert fitting_count(2, 8) == 2
+
+
 @pytest.mark.parametrize("tier", [tier.name for tier in MAINNET.tiers])
 def test_weight_follows_precision_of_job(tier: str) -> None:
     peak = MAINNET.tier(tier).peak_flops_per_gpu
@@ -200,6 +214,32 @@ def test_weight_follows_precision_of_job(tier: str) -> None:
         for name in ("bfloat16", "float32")
     )
     assert full / half == pytest.approx(peak.bfloat16 / peak.float32, rel=1e-6)
+
+
+@pytest.mark.parametrize(("tier", "shares"), [("iron", [1, 1, 1, 1]), ("bronze", [4, 2, 1, 1]), ("gold", [8, 4, 2, 1])])
+def test_unit_weight_counts_idle_gpus(tier: str, shares: list[int]) -> None:
+    found = [parse_terms(_request(tier, 64, ZEN // 10, shards=shards), MAINNET, NOW) for shards in (1, 2, 4, 8)]
+    least = flops_per_unit(found[-1].spec) / MAINNET.tier(tier).reference_flops_per_gpu.bfloat16
+    assert [one.unit_weight_us / least / 10**6 for one in found] == pytest.approx(shares)
+    fastest = least / MAINNET.tier(tier).gpus
+    assert [one.unit_seconds / fastest for one in found] == pytest.approx(shares)
+    assert found[0].order("0x" + "11" * 20, 1).unitWeight == found[0].unit_weight_us
+
+
+@pytest.mark.parametrize(
+    ("settings", "gpus", "remedy"),
+    [
+        ({}, 1, None),
+        ({"gradient_shards": 8}, 4, None),
+        ({"gradient_shards": 2}, 8, "Set gradient_shards to 8: a unit then takes and costs 1/4."),
+        ({"batch_size": 6}, 4, "Make batch_size, now 6, a multiple of 4. Set gradient_shards to 4"),
+    ],
+)
+def test_quote_advises_on_idle_gpus(settings: dict[str, object], gpus: int, remedy: str | None) -> None:
+    spec = TrainingSpec.from_dict({"data_config": {"dataset": "Qm" + "a" * 44}, "training_config": settings})
+    found = advice_on(spec, expected_throughput(spec, 4, compute_seconds=100.0), gpus=gpus)
+    assert [point.code for point in found] == ([] if remedy is None else ["idle_gpus"])
+    assert all(point.remedy.startswith(remedy or "") for point in found)
 
 
 def test_long_unit_needs_faster_node_in_proportion() -> None:

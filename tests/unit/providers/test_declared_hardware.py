@@ -10,6 +10,7 @@ import pytest
 
 from market.domain.network import MAINNET
 from market.domain.nodes.placement import Node, Requirements, has_memory, insufficient_key
+from market.providers.node_problems import node_problems
 from zoo_compute.node.execution import hardware
 
 GIB = 1 << 30
@@ -96,3 +97,19 @@ def test_gpu_with_unified_memory_declares_main_memory(monkeypatch: pytest.Monkey
     declared = detect_as(monkeypatch, "NVIDIA GB10", 1, "[N/A]", 127_600_748 * 1_024)
     assert declared["gpu_memory_gb"] == declared["ram_gb"] == 130.7
     assert declared["gpu_count"] == 1
+
+
+@pytest.mark.parametrize(
+    ("declared", "tier", "codes"),
+    [
+        ({}, None, []),  # an earlier version's node
+        ({"processes": 4, "network_removed": True}, "bronze", []),
+        ({"processes": 2, "network_removed": True}, "bronze", ["few_processes"]),
+        ({"processes": 1, "network_removed": True}, "iron", []),
+        ({"processes": 1, "network_removed": False}, "bronze", ["network_not_removed", "few_processes"]),
+    ],
+)
+def test_declared_processes_give_problems(declared: dict[str, object], tier: str | None, codes: list[str]) -> None:
+    found = list(node_problems(declared, tier and MAINNET.tier(tier)))
+    assert [problem.code for problem in found] == codes
+    assert all(problem.remedy for problem in found)

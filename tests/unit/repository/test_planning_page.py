@@ -9,6 +9,7 @@ import pytest
 from market.domain.network import MAINNET, ZEN
 from market.orders.errors import InvalidOrder
 from market.orders.terms import _require_memory
+from training_gym.spec.costs import unit_memory_bytes
 
 ROOT = Path(__file__).parents[3]
 SCRIPT = ROOT / "docs" / "examples" / "seven_billion.py"
@@ -30,7 +31,10 @@ def test_planning_page_states_what_market_refuses(monkeypatch: pytest.MonkeyPatc
 
     whole, adapter, iron = seven_billion.whole_model(), seven_billion.adapter(), MAINNET.tier("iron")
     _require_memory(adapter.spec, iron, 18)
-    for plan, gigabytes in ((whole, 18), (whole, 80), (adapter, 0)):
+    monkeypatch.setitem(seven_billion.MODEL, "sequence_length", 256)
+    short = seven_billion.adapter()
+    assert round(unit_memory_bytes(short.spec) / 10**9, 1) == 15.3
+    for plan, gigabytes in ((whole, 18), (whole, 80), (adapter, 0), (short, 0)):
         with pytest.raises(InvalidOrder, match="One unit needs"):
             _require_memory(plan.spec, iron, gigabytes)
     assert whole.cost_wei == pytest.approx(21_000 * ZEN, rel=0.01)  # as announced: prices are per operation

@@ -14,12 +14,13 @@ from training_gym.data.shards import Layout
 from training_gym.model.folder import write_folder
 from training_gym.model.layout import initial_parameters
 from training_gym.optimise.ordered_sum import TreeSum, tree_sum
-from training_gym.optimise.process_group import fitting_count, joined
+from training_gym.optimise.process_group import joined
 from training_gym.runtime.determinism import configure
 from training_gym.runtime.profile import CPU
 from training_gym.spec.adapters import read_adapter
 from training_gym.spec.architectures import read_model
 from training_gym.spec.config import TrainingSpec
+from training_gym.units.probe import probe_digest, probe_unit
 from training_gym.units.steps import finish, follow, train_together
 from training_gym.units.trace import Unit, check_result, state_path
 from training_gym.units.unit import replay_segment, run_unit
@@ -68,8 +69,10 @@ def _train(units: list[Unit], directory: Path, processes: int, rank: int, answer
         for number, unit in enumerate(units):
             place = f"{processes}-{sharded}-{number}"
             with joined(directory / f"meeting-{place}", rank, processes, "cpu", sharded) as group:
+                probe = probe_unit(unit)
                 if rank:
                     follow(unit, group)
+                    follow(probe, group)
                     continue
                 workdir = directory / place
                 workdir.mkdir()
@@ -78,20 +81,22 @@ def _train(units: list[Unit], directory: Path, processes: int, rank: int, answer
                 check_result(unit, result)
                 state = state_path(workdir, 1).read_bytes()
                 replayed = replay_segment(unit, 1, result.leaves[1], state) == result.leaves[2]
-                found.append((result.trace_root.hex(), result.train_loss, replayed))
+                probed = probe_digest(probe, train_together(group)).hex()
+                finish(group, "cpu")
+                found.append((result.trace_root.hex(), probed, result.train_loss, replayed))
     answers.put((rank, found))
 
 
-def traces(units: list[Unit], directory: Path, processes: int) -> list[tuple[str, float, bool]]:
-    """Return root, loss and success of a replay of each unit, replicated and then sharded."""
+def traces(units: list[Unit], directory: Path, processes: int) -> list[tuple[str, str, float, bool]]:
+    """Return root, probe, loss and success of a replay of each unit; then all sharded."""
     found = in_processes(_train, [(units, directory, processes, rank, ANSWERS) for rank in range(processes)])
     return found[0][1]
 
 
 def assert_equal_traces(units: list[Unit], directory: Path) -> None:
     alone = traces(units, directory, 1)
-    assert len({root for root, _, _ in alone}) == len(units)
-    assert all(replayed for _, _, replayed in alone)
+    assert len({root for root, *_ in alone}) == len(units)
+    assert all(replayed for *_, replayed in alone)
     for processes in (2, 4):
         assert traces(units, directory, processes) == alone
 
@@ -150,8 +155,3 @@ def test_incomplete_tree_has_no_total() -> None:
         running.add([torch.ones(1)])
     with pytest.raises(ValueError, match="power of two"):
         running.total()
-
-
-def test_fitting_count_divides_shards() -> None:
-    assert [fitting_count(8, available) for available in (1, 2, 3, 5, 8, 9)] == [1, 2, 2, 4, 8, 8]
-    assert fitting_count(2, 8) == 2

@@ -41,6 +41,8 @@ def main(load: "Callable[[str], Trainer]" = load_trainer) -> None:
     requests, replies = os.dup(0), os.dup(1)
     os.dup2(2, 1)  # prints of libraries go to the log, not between the frames
     network_removed = sandbox.leave_network(keep_loopback=count > 1)
+    if count > 1 and not network_removed and not sandbox.has_loopback():
+        count = 1
     group = ProcessGroup(count, profile_name, memory_bytes)
     sandbox.limit(memory_bytes)
 
@@ -62,7 +64,8 @@ def main(load: "Callable[[str], Trainer]" = load_trainer) -> None:
             os._exit(1)
 
     group.followers.watch(lost)
-    _send(replies, {"type": "ready", "environment": trainer.environment, "network_removed": network_removed})
+    ready = {"environment": trainer.environment, "processes": count, "network_removed": network_removed}
+    _send(replies, {"type": "ready", **ready})
     for request in _requests(requests):
         sandbox.limit_processor_time(request["processor_seconds"])
         group.processor_seconds = request["processor_seconds"]

@@ -91,6 +91,10 @@ class Executor:
         self._closed = False
         self.last_class = ""
         """Environment class of the last child, 0x hex; readable without waiting for a task."""
+        self.usable_processes = 1
+        """Processes of the last child that can train a unit together."""
+        self.network_removed = True
+        """Whether the kernel gave the last child a network namespace of its own."""
 
     def __enter__(self) -> "Executor":
         return self
@@ -227,8 +231,9 @@ class Executor:
             self._discard()
             raise ExecutorError("start_failed", "executor", error.message) from None
         self.last_class = str(child.ready["environment"])
-        if self._processes > 1 and not child.ready["network_removed"]:
-            log.warning("network_not_removed: the kernel refuses a namespace; processes meet on the machine's loopback")
+        self.usable_processes, self.network_removed = child.ready["processes"], child.ready["network_removed"]
+        if not self.network_removed or self.usable_processes < self._processes:
+            log.warning("network_not_removed processes=%d usable=%d", self._processes, self.usable_processes)
         return child
 
     def _has_been_closed(self) -> ExecutorError:

@@ -37,10 +37,11 @@ class ProcessGroup:
     @contextmanager
     def training(self, task: dict[str, Any], unit: "Unit") -> Iterator["Train"]:
         """Yield the training of a unit by as many processes as its batch allows."""
-        from training_gym.optimise.process_group import fitting_count, joined
+        from training_gym.optimise.process_group import joined
+        from training_gym.spec.costs import gpus_in_use
         from training_gym.units.steps import finish, train_together
 
-        count = fitting_count(unit.spec.training.gradient_shards, self.followers.count)
+        count = gpus_in_use(unit.spec, self.followers.count)
         meeting = Path(tempfile.gettempdir()) / f"meeting-{secrets.token_hex(8)}"
         is_sharded = count > 1 and _exceeds(unit, self._memory_bytes)
         if count > 1:
@@ -58,9 +59,10 @@ def _exceeds(unit: "Unit", memory_bytes: int) -> bool:
     """Return whether a unit exceeds the memory that one process may use on its device."""
     import torch
 
-    from training_gym.spec.costs import unit_memory_bytes
+    from training_gym.spec.costs import unit_memory_bytes, usable_gpu_bytes
 
-    room = torch.cuda.get_device_properties(0).total_memory if unit.device == "cuda" else memory_bytes
+    on_gpu = unit.device == "cuda"
+    room = usable_gpu_bytes(torch.cuda.get_device_properties(0).total_memory) if on_gpu else memory_bytes
     return unit_memory_bytes(unit.spec) > room
 
 
@@ -81,11 +83,14 @@ def _serve(profile_name: str, memory_bytes: int, rank: int, receive: Receive) ->
 
 def _follow(request: dict[str, Any], rank: int, device: str) -> None:
     from training_gym.optimise.process_group import joined
+    from training_gym.units.probe import probe_unit
     from training_gym.units.steps import follow
     from zoo_compute.node.execution.tasks import take_unit
 
     task = request["task"]
     unit = take_unit(task, task["environment"], device)
+    if task["kind"] == "probe_job":
+        unit = probe_unit(unit)
     unit = replace(unit, checkpoint={}, slot_state=replace(unit.slot_state, moments={}))  # process 0 sends states
     with joined(Path(request["meeting"]), rank, request["count"], device, request["is_sharded"]) as processes:
         follow(unit, processes)

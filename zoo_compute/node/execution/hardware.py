@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import psutil
 
 from training_gym.runtime.profile import CPU, CUDA, ExecutionProfile, profile_named
+from training_gym.spec.costs import usable_gpu_bytes
 from training_gym.spec.errors import ProfileError
 from zoo_compute.base.errors import ConfigError
 
@@ -42,7 +43,7 @@ def detect() -> Hardware:
 def free_memory(profile: ExecutionProfile, limit: int) -> int:
     """Return the bytes that a unit can use: of each GPU, or free main memory up to ``limit``."""
     if profile.device == "cuda":
-        return round(detect().gpu_memory_gb * _GB)
+        return usable_gpu_bytes(round(detect().gpu_memory_gb * _GB))
     return min(limit, psutil.virtual_memory().available)
 
 

@@ -89,6 +89,15 @@ def leave_network(keep_loopback: bool = False) -> bool:
     return os.waitpid(trial, 0)[1] == 0 and _leave_network() and _raise_loopback()
 
 
+def has_loopback() -> bool:
+    """Return whether processes can meet on the machine's loopback device."""
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()):
+            return True
+    except OSError:
+        return False
+
+
 def _raise_loopback() -> bool:
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:

@@ -11,6 +11,7 @@ Every path names a verified file; ``output`` names an existing directory.
 - ``evaluate``: spec, checkpoint, validation_data, base (paths by file name, or null)
 - ``catch_up``: spec, checkpoint (an earlier model), updates (paths, the oldest first), output: the model's file
 - ``probe``: no fields
+- ``probe_job``: as ``train`` without output; two steps of the job's shapes (``training_gym.units.probe``)
 - ``prove_ready``: work, seed; makes the pool of a hardware challenge and keeps it for the other two
 - ``prove_work``: nonce
 - ``prove_open``: secret, output: a file

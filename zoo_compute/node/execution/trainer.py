@@ -4,7 +4,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from training_gym.runtime.profile import ExecutionProfile
 from training_gym.spec.errors import ProfileError
 from training_gym.units.checkpoint import load_state
 from training_gym.units.environment_class import environment_class
+from training_gym.units.probe import probe_digest, probe_unit
 from training_gym.units.replica_state import error_feedback_digest
 from training_gym.units.steps import OnStep, Train, train_steps
 from training_gym.units.trace import Unit, UnitResult, inner_leaf, leaf_at
@@ -120,6 +121,7 @@ class Trainer:
             "evaluate": self._evaluate,
             "catch_up": self._catch_up,
             "probe": self._probe,
+            "probe_job": self._probe_job,
             "prove_ready": self._prove_ready,
             "prove_work": self._prove_work,
             "prove_open": self._prove_open,
@@ -152,10 +154,17 @@ class Trainer:
         def report(step: int, loss: float) -> None:
             on_progress({"step": step + 1, "steps": unit.spec.training.inner_steps, "loss": loss})
 
-        together = nullcontext(self.train) if self.group is None else self.group.training(dict(task), unit)
-        with together as self.train:
+        with self._together(task, unit) as self.train:
             result = self.run_unit(unit, output, report)
         return write_unit_result(unit, result, output)
+
+    def _probe_job(self, task: Task, on_progress: OnProgress) -> dict[str, Any]:
+        unit = probe_unit(take_unit(task, self.environment, self.profile.device))
+        with self._together(task, unit) as train:
+            return {"digest": to_hex(probe_digest(unit, train))}
+
+    def _together(self, task: Task, unit: Unit) -> AbstractContextManager[Train]:
+        return nullcontext(self.train) if self.group is None else self.group.training(dict(task), unit)
 
     def _unit(self, task: Task) -> Unit:
         """Probe again at random: results of a changed device would cost this node its stake."""

@@ -224,9 +224,9 @@ class Market:
         body = {name: verdict[name] for name in ("draw", "provider_correct", "reason", "signature")}
         self._connection.post(f"/v1/disputes/{verdict['dispute_id']}/verdicts", body, repeatable=True)
 
-    def keep_lease(self, lease: Lease, step: int) -> None:
-        """Extend a lease and report progress."""
-        self._post_to_lease(lease, "heartbeat", {"step": step})
+    def keep_lease(self, lease: Lease, step: int, probe: str | None = None) -> None:
+        """Extend a lease and report progress, or the digest of the job's probe."""
+        self._post_to_lease(lease, "heartbeat", {"step": step} if probe is None else {"probe": probe})
 
     def commit(self, lease: Lease, commitment: dict[str, Any]) -> dict[str, Any]:
         """Commit to a result before its reveal; a unit's answer has the ``acknowledgement``."""

@@ -247,6 +247,8 @@ class Worker:
         self._require_link(held)
         with effort.transferring():
             inputs = self._fetched(held, lambda: unit_task(task, self.workspace, self.gateway, self.executor.run))
+        if task.get("probe"):
+            self._probe(held, inputs)
         job = {"kind": "train", "output": str(directory), **inputs}
         result = {**self.executor.run(job, on_progress=held.progress, check=held.check), "start": start}
         state = Path(result.pop("slot_state"))
@@ -255,6 +257,12 @@ class Worker:
             force_to_disk(Path(name))  # before the result names them: a torn file looks like false work
         write_json(file, result)
         return result
+
+    def _probe(self, held: HeldLease, inputs: dict[str, Any]) -> None:
+        """Report how this node computes the job's shapes. Raises ApiError: it dissents."""
+        digest = self.executor.run({"kind": "probe_job", **inputs}, check=held.check)["digest"]
+        held.call_until_answered(lambda: self.market.keep_lease(held.lease, 0, digest))
+        held.call_until_answered(lambda: self.market.keep_lease(held.lease, 0))  # refused if that ended the lease
 
     def _fetched(self, held: HeldLease, fetch: Callable[[], _T]) -> _T:
         """Return the result of ``fetch``, retried while no gateway answers."""

@@ -1,0 +1,112 @@
+"""The realistic part of ``benchmarks.communication``: its runs, their order, and the rows."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from benchmarks.realistic.corpus import read_corpus
+from benchmarks.realistic.outcomes import ROOT, Outcomes, Run
+from benchmarks.realistic.runs import KeptState, Result, dense, rounds
+from benchmarks.realistic.settings import DENSE, METHODS, TRIALS, TUNING_SEED, Size, specification
+from benchmarks.report import Row, progress, row
+from benchmarks.training.token_factor import token_factor
+
+STATES = ROOT / ".benchmarks" / "realistic"
+"""Folder of the corpus and of the states of unfinished runs."""
+
+
+def runs_of(size: Size, seeds: Sequence[int]) -> list[Run]:
+    """Return all runs, in the order in which a reader needs them: whole seeds first."""
+    return [run for seed in seeds for run in _runs_of_seed(size, seed)]
+
+
+def _runs_of_seed(size: Size, seed: int) -> Iterator[Run]:
+    for name, method in METHODS.items():
+        yield Run(name, method, size, seed)
+    for name, steps in reversed(size.dense_steps().items()):
+        if steps != size.steps:
+            yield Run(name, DENSE, size, seed, steps=steps)
+
+
+def trials_of(size: Size) -> list[Run]:
+    """Return the runs of tried settings, on files without reported results."""
+    return [Run(name, method, size, TUNING_SEED, "tuning") for name, method in TRIALS.items()]
+
+
+def measure(runs: Sequence[Run], kept: Outcomes, states: Path = STATES) -> None:
+    """Train the ``runs`` that have no kept result, one after the other."""
+    if not runs:
+        return
+    size = runs[0].size
+    corpus = read_corpus(size.packages, size.max_characters, size.model.vocab_size, states)
+    progress(f"corpus {corpus.digest}: {len(corpus.tokens['train']):,} tokens to train on")
+    for run in runs:
+        if kept.of(run, corpus.digest) is not None:
+            continue
+        started, spec = time.perf_counter(), specification(run.method, size, run.seed, run.steps)
+        train = dense if run.method.how == "dense" else rounds
+        state = KeptState(states / f"{size.name}-{run.split}-{run.seed}-{run.key()}")
+        title = f"{run.name}, seed {run.seed}"
+        result = train(spec, corpus, run.split, state, size.device, partial(_note, title))
+        kept.add(run, corpus.digest, result)
+        state.remove()
+        progress(f"{title}: loss {result.loss:.4f} after {time.perf_counter() - started:.0f} s")
+
+
+def _note(title: str, text: str) -> None:
+    progress(f"{title}: {text}")
+
+
+def found_by_seed(size: Size, seeds: Sequence[int], kept: Outcomes) -> list[dict[str, Result]]:
+    """Return the kept results by name of each seed. All of a seed are of its dense run's corpus."""
+    found = []
+    for seed in seeds:
+        runs = list(_runs_of_seed(size, seed))
+        whole = kept.of(next(run for run in runs if run.name == "dense"))
+        of_seed = {run.name: kept.of(run, whole[1]) for run in runs} if whole else {}
+        found.append({name: result[0] for name, result in of_seed.items() if result is not None})
+    return found
+
+
+def kept_rows(size: Size, seeds: Sequence[int]) -> list[Row]:
+    """Return the rows of the kept results, none without any."""
+    found = found_by_seed(size, seeds, Outcomes())
+    prefix = "realistic" if size.name == "core" else f"realistic_{size.name}"
+    return rows_of(size, found, prefix) if any(found) else []
+
+
+def trial_rows(runs: Sequence[Run], kept: Outcomes) -> list[Row]:
+    """Return the losses of the trials with kept results."""
+    results = {run.name: kept.of(run) for run in runs}
+    return [row(name, "nats per token", [result[0].loss]) for name, result in results.items() if result]
+
+
+def rows_of(size: Size, seeds: Sequence[Mapping[str, Result]], prefix: str) -> list[Row]:
+    """Return the rows of a size from the results by name of each seed."""
+    rows = [
+        row(f"{prefix}_parameters", "parameters", [size.model.num_parameters()]),
+        row(f"{prefix}_tokens", "tokens", [size.tokens], f"{size.slots} slots, {size.steps} steps"),
+    ]
+    lengths = size.dense_steps()
+    for name in METHODS:
+        pairs = [(found[name], found["dense"]) for found in seeds if {name, "dense"} <= found.keys()]
+        if not pairs:
+            progress(f"{prefix}, {name}: not measured")
+            continue
+        own = prefix if name == "ours" else f"{prefix}_{name}"
+        excluded = sum(result.excluded for result, _ in pairs)
+        note = f"{excluded} payloads of honest slots were left out" if excluded else ""
+        rows.append(row(f"{own}_loss", "nats per token", [result.loss for result, _ in pairs], note))
+        if name == "dense":
+            continue
+        rows.append(row(f"{own}_loss_gap", "share", [result.loss / whole.loss - 1 for result, whole in pairs]))
+        rows.append(row(f"{own}_up_ratio", "x", [whole.up / result.up for result, whole in pairs]))
+        rows.append(row(f"{own}_down_ratio", "x", [whole.down / result.down for result, whole in pairs]))
+        whole = [found for found in seeds if {name, *lengths} <= found.keys()]
+        if whole:
+            curves = [{steps: found[length].loss for length, steps in lengths.items()} for found in whole]
+            factors = [token_factor(found[name].loss, curve) for found, curve in zip(whole, curves, strict=True)]
+            bounded = max(factors) > 0.999 * size.steps / min(lengths.values())
+            rows.append(row(f"{own}_token_factor", "x", factors, "at least" if bounded else ""))
+    return rows

@@ -1,0 +1,162 @@
+"""Training runs of the realistic part, resumed from the last kept state.
+
+Both kinds run real units by the library. A dense run is one unit whose batch holds all slots' rows.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.realistic.corpus import Corpus
+from benchmarks.training.trainers import next_replica_states
+from training_gym.aggregate.aggregation import aggregate
+from training_gym.aggregate.outer_step import initial_outer_state, load_outer_state, save_outer_state
+from training_gym.data.dataset import Split, validation_samples
+from training_gym.evaluate.loss import mean_loss
+from training_gym.model.layout import Arrays, NamedArrays, initial_parameters
+from training_gym.model.network import Network, Rows
+from training_gym.model.tensors import load_arrays, save_arrays
+from training_gym.spec.config import TrainingSpec
+from training_gym.units.checkpoint import load_state, save_state
+from training_gym.units.replica_state import ReplicaState, fresh_slot_state, load_slot_state, save_slot_state
+from training_gym.units.steps import ignore_step, train_steps
+from training_gym.units.trace import Unit, boundary_shapes, parameters_of, start_state
+from training_gym.units.unit import unit_result
+
+EVALUATED = 1024
+"""Samples that evaluate a run."""
+_DENSE_STEPS = 15
+"""Steps of a dense run between two kept states."""
+_NO_HASH = "0x" + "00" * 32
+Note = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Result of a run.
+
+    Attributes:
+        loss: nats per token on held-out files.
+        up, down: bytes that one slot sent and fetched.
+        excluded: payloads left out of aggregates.
+        curve: mean training loss of each round, or of as many dense steps.
+    """
+
+    loss: float
+    up: float
+    down: float
+    excluded: int
+    curve: list[float]
+
+
+class KeptState:
+    """Files of a run's last complete round in a folder; a newer state replaces the whole folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def load(self) -> tuple[dict[str, Any], dict[str, bytes]]:
+        """Return notes and files; both are empty at the start."""
+        if not self._folder.exists():
+            return {}, {}
+        files = {path.name: path.read_bytes() for path in self._folder.iterdir()}
+        return json.loads(files.pop("notes.json")), files
+
+    def save(self, notes: Mapping[str, Any], files: Mapping[str, bytes]) -> None:
+        """Replace the state. An interruption leaves the old state, the new one, or none."""
+        new = self._folder.with_suffix(".new")
+        shutil.rmtree(new, ignore_errors=True)
+        new.mkdir(parents=True)
+        for name, content in {**files, "notes.json": json.dumps(dict(notes)).encode()}.items():
+            (new / name).write_bytes(content)
+        self.remove()
+        new.rename(self._folder)
+
+    def remove(self) -> None:
+        """Remove the state of a finished run."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def rounds(spec: TrainingSpec, corpus: Corpus, held_out: str, kept: KeptState, device: str, note: Note) -> Result:
+    """Run outer rounds of units, payloads and aggregation."""
+    train, slots = corpus.split(spec, "train"), range(spec.replicas)
+    notes, files = kept.load()
+    done = notes or {"round": 0, "up": 0, "down": 0, "excluded": 0, "restored": [], "curve": []}
+    parameters, outer = initial_parameters(spec), initial_outer_state(spec)
+    states: dict[int, ReplicaState] = dict.fromkeys(slots, fresh_slot_state(spec))
+    if notes:
+        parameters, outer = load_state(spec, files["model"]), load_outer_state(spec, files["outer"])
+        states = {slot: load_slot_state(spec, files[f"slot-{slot}"]) for slot in slots}
+    for round_ in range(done["round"], spec.training.rounds):
+        payloads, after, losses = {}, {}, []
+        for slot in slots:
+            payloads[slot], after[slot], loss = _train_unit(spec, round_, slot, parameters, train, states[slot], device)
+            losses.append(loss)
+        result = aggregate(spec, parameters, payloads, outer_state=outer)
+        excluded = {slot: verdict.code for slot, verdict in result.verdicts.items() if not verdict.included}
+        states, restored = next_replica_states(spec, after, payloads, excluded, done["restored"])
+        parameters, outer = result.parameters, result.outer_state
+        fetched = len(result.update) if spec.training.down_top_k else 4 * spec.num_parameters()
+        done = {
+            "round": round_ + 1,
+            "up": done["up"] + sum(map(len, payloads.values())) / len(slots),
+            "down": done["down"] + fetched,
+            "excluded": done["excluded"] + len(excluded),
+            "restored": sorted(restored),
+            "curve": [*done["curve"], round(float(np.mean(losses)), 4)],
+        }
+        files = {"model": save_state(parameters), "outer": save_outer_state(spec, outer)}
+        files |= {f"slot-{slot}": save_slot_state(state) for slot, state in states.items()}
+        kept.save(done, files)
+        note(f"round {round_ + 1} of {spec.training.rounds}: {done['curve'][-1]}")
+    loss = _loss(spec, parameters, corpus.split(spec, held_out), device)
+    return Result(loss, done["up"], done["down"], done["excluded"], done["curve"])
+
+
+def _train_unit(
+    spec: TrainingSpec, round_: int, slot: int, parameters: Arrays, train: Split, state: ReplicaState, device: str
+) -> tuple[bytes, ReplicaState, float]:
+    """Return payload, next replica state and mean loss of a unit without a trace."""
+    unit = Unit(spec, _NO_HASH, round_, slot, parameters, train, state, _NO_HASH, device)
+    end, loss = train_steps(unit, start_state(unit), range(spec.training.inner_steps), ignore_step)
+    result = unit_result(unit, [], end, loss)
+    return result.payload, result.slot_state, loss
+
+
+class _AllSlots:
+    """The batches of all slots in one process."""
+
+    def __init__(self, slots: range) -> None:
+        self.slots: Sequence[int] = slots
+
+    def attach(self, network: Network) -> Callable[[Rows, float], Any]:
+        """Return the network's own loss: the mean over all rows needs no exchange."""
+        return network
+
+
+def dense(spec: TrainingSpec, corpus: Corpus, held_out: str, kept: KeptState, device: str, note: Note) -> Result:
+    """Train with the mean gradient of all slots at every step, sent as whole fp32."""
+    train, total = corpus.split(spec, "train"), spec.training.inner_steps
+    notes, files = kept.load()
+    done = notes or {"step": 0, "curve": []}
+    unit = Unit(spec, _NO_HASH, 0, 0, initial_parameters(spec), train, fresh_slot_state(spec), _NO_HASH, device)
+    state: NamedArrays = start_state(unit)
+    if notes:
+        state = load_arrays(files["state"], boundary_shapes(spec), "state")
+    for first in range(done["step"], total, _DENSE_STEPS):
+        steps = range(first, min(first + _DENSE_STEPS, total))
+        state, loss = train_steps(unit, state, steps, ignore_step, _AllSlots(range(spec.replicas)))
+        done = {"step": steps.stop, "curve": [*done["curve"], round(loss, 4)]}
+        kept.save(done, {"state": save_arrays(state)})
+        note(f"step {steps.stop} of {total}: {loss:.4f}")
+    sent = 4 * spec.num_parameters() * total
+    return Result(_loss(spec, parameters_of(state), corpus.split(spec, held_out), device), sent, sent, 0, done["curve"])
+
+
+def _loss(spec: TrainingSpec, parameters: NamedArrays, held_out: Split, device: str) -> float:
+    return mean_loss(spec, dict(parameters), validation_samples(held_out, EVALUATED), device)

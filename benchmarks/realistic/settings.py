@@ -1,0 +1,144 @@
+"""Sizes, methods and trials of the realistic part of ``benchmarks.communication``.
+
+``VERSION`` states the version of the training rules: optimisers, order of samples, compression, aggregation, outer
+step. It enters the key of every kept run in place of a hash of the code, which each refactoring would change. Raise it
+with any change that alters the result of training at equal settings; a test of a tiny run's loss fails then.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from benchmarks.training.communication_settings import Method, Settings, rounds_of, sparse
+from training_gym.spec.architectures import ModelConfig, read_model
+from training_gym.spec.config import TrainingSpec
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Model, text and amount of training that all methods share.
+
+    Attributes:
+        name: enters the key of kept runs.
+        packages: sources of text next to the standard library; ``*`` is all.
+        max_characters: size of the text.
+        slots: units of a round.
+        steps: steps of the job; a multiple of every method's rounds.
+        training: shared settings of the specification.
+        curve: shares of ``steps`` of the shorter dense runs, each with its own decay to 0.
+        device: where units run.
+    """
+
+    name: str
+    model: ModelConfig
+    packages: tuple[str, ...]
+    max_characters: int
+    slots: int
+    steps: int
+    training: dict[str, Any]
+    curve: tuple[float, ...]
+    device: str = "cpu"
+
+    @property
+    def tokens(self) -> int:
+        """Return the tokens of the whole job."""
+        return self.slots * int(self.training["batch_size"]) * self.model.sequence_length * self.steps
+
+    def dense_steps(self) -> dict[str, int]:
+        """Return the steps of the dense runs by name; the longest is ``dense`` itself."""
+        shorter = [round(share * self.steps) for share in self.curve]
+        return {f"dense_{steps}": steps for steps in shorter} | {"dense": self.steps}
+
+
+def _llama(vocabulary: int, width: int, wide: int, layers: int, heads: int, length: int) -> ModelConfig:
+    return read_model(
+        {
+            "vocab_size": vocabulary,
+            "hidden_size": width,
+            "intermediate_size": wide,
+            "num_hidden_layers": layers,
+            "num_attention_heads": heads,
+            "num_key_value_heads": heads,
+            "head_dim": width // heads,
+            "sequence_length": length,
+            "tie_word_embeddings": True,
+        }
+    )
+
+
+CORE = Size(
+    "core",
+    _llama(2048, 192, 512, 4, 3, 128),
+    ("networkx", "numpy", "sqlalchemy", "sympy"),
+    30_000_000,
+    4,
+    510,
+    {"batch_size": 16, "warmup_steps": 20, "weight_decay": 0.05, "learning_rate": 8e-3, "muon_learning_rate": 0.02},
+    (0.5, 0.65, 0.8),
+)
+"""2.2 million parameters, 4 slots of 2,048 tokens, 4.2 million tokens: about 25 minutes of one core a run."""
+GPU = replace(
+    CORE,
+    name="gpu",
+    model=_llama(8192, 512, 1536, 8, 8, 512),
+    packages=("*",),
+    max_characters=400_000_000,
+    slots=8,
+    steps=4590,
+    training=CORE.training | {"warmup_steps": 100, "precision": "bfloat16"},
+    device="cuda",
+)
+"""31.5 million parameters, 8 slots of 8,192 tokens, 301 million tokens, for one GPU."""
+QUICK = replace(
+    CORE,
+    name="quick",
+    model=_llama(512, 16, 32, 1, 2, 16),
+    packages=(),
+    max_characters=400_000,
+    slots=2,
+    steps=30,
+    training=CORE.training | {"batch_size": 1, "warmup_steps": 2},
+)
+SIZES = {size.name: size for size in (CORE, GPU, QUICK)}
+
+
+def specification(method: Method, size: Size, seed: int, steps: int | None = None) -> TrainingSpec:
+    """Return the specification of ``method``; ``steps`` is for a dense run of another length."""
+    shared: Settings = size.training | {"seed": seed} | method.settings
+    if method.how == "dense":
+        total = steps or size.steps
+        # Units of a dense run hold one replica's rows in memory at once.
+        shared |= {"rounds": 1, "inner_steps": total, "segment_steps": total, "micro_batch_size": shared["batch_size"]}
+    else:
+        shared |= {"rounds": size.steps // shared["inner_steps"]}
+    document = {
+        "model_config": size.model.to_dict(),
+        "data_config": {"dataset": "x" * 46, "replicas": size.slots},
+        "training_config": shared,
+    }
+    return TrainingSpec.from_dict(document)
+
+
+def _diloco(steps: int, rate: float, momentum: float) -> Method:
+    """Return DiLoCo with Muon inside (MuLoCo): all entries at 8 bits up, the whole model down."""
+    outer = {"outer_learning_rate": rate, "outer_momentum": momentum}
+    return Method("rounds", {"method": "diloco"} | outer | rounds_of(steps))
+
+
+def _dense(muon: float, adamw: float) -> Method:
+    return Method("dense", {"optimizer": "muon", "muon_learning_rate": muon, "learning_rate": adamw})
+
+
+DENSE = Method("dense", {"optimizer": "muon"})
+OURS = Method("rounds", rounds_of(15) | sparse(4096))
+METHODS = {"dense": DENSE, "ours": OURS, "diloco": _diloco(10, 0.7, 0.5)}
+"""Methods with results; ``ours`` has the ``realistic_`` rows."""
+TUNING_SEED = 100
+TRIALS: dict[str, Method] = {
+    **{
+        f"dense, Muon {muon}, AdamW {adamw}": _dense(muon, adamw)
+        for muon, adamw in ((0.01, 8e-3), (0.02, 8e-3), (0.04, 8e-3), (0.02, 4e-3), (0.02, 16e-3))
+    },
+}
+"""Settings tried with ``--tune``."""

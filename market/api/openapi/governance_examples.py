@@ -1,0 +1,125 @@
+"""Examples of the OpenAPI document for governance, by model and by parameter."""
+
+from typing import Any
+
+from market.api.openapi.examples import EARLIER, HASH, JOB_ID, LATER, NODE, NOW, OTHER_HASH, PAYER, TX, zen
+
+_WORDS = (
+    f"Pay 250 ZEN ({zen(250_000)} wei) of the community grants to {NODE}. Purpose: {HASH}.",
+    "It can be executed 2 days after the proposal.",
+)
+_OPERATION: dict[str, Any] = {
+    "id": OTHER_HASH,
+    "act": "treasury.grant",
+    "words": [_WORDS[0]],
+    "scheduled_at": EARLIER,
+    "scheduled_tx": TX,
+    "ready_at": LATER,
+    "ended_at": None,
+    "ended_tx": None,
+    "predecessor": "0x" + "00" * 32,
+    "salt": HASH,
+}
+
+OF_GOVERNANCE: dict[str, dict[str, Any]] = {
+    "ActProgress": {"tx_hash": TX, "block_number": 19_400_211},
+    "ActView": {
+        "key": "treasury.grant",
+        "title": "Pay a community grant",
+        "contract": "Treasury",
+        "function": "grant",
+        "words": "Pay {amount} of the community grants to {recipient}. Purpose: {purpose}.",
+        "role": "TREASURER_ROLE",
+    },
+    "AuditEntry": {
+        "id": 8_121,
+        "created_at": NOW,
+        "subject_kind": "act",
+        "subject_id": "treasury.grant",
+        "event": "propose",
+        "from_status": None,
+        "to_status": None,
+        "reason": None,
+        "actor": PAYER,
+        "data": {"tx": TX},
+    },
+    "AuditPage": {"next_after": 8_121},
+    "EventPage": {"next_after": 12},
+    "EventView": {
+        "id": 12,
+        "words": f"{NODE} received the role OPERATOR_ROLE of JobEscrow from {PAYER}.",
+        "contract": "JobEscrow",
+        "role": "OPERATOR_ROLE",
+        "account": NODE,
+        "operation_id": None,
+        "tx_hash": TX,
+        "block_number": 19_400_211,
+        "at": NOW,
+        "acknowledged_by": None,
+    },
+    "OperationCall": {"target": NODE, "value_wei": "0", "data": "0x8456cb59"},
+    "OperationPage": {"next_after": OTHER_HASH},
+    "OperationView": _OPERATION,
+    "ParameterView": {
+        "name": "recipient",
+        "label": "Recipient",
+        "choices": [],
+        "expected": "0x and 40 hex digits, with a correct checksum",
+    },
+    "Payee": {"account": NODE, "amount_wei": zen(9_500)},
+    "PayoutLine": {
+        "job_id": JOB_ID,
+        "units": 32,
+        "from_round": 0,
+        "to_round": 8,
+        "paid_wei": zen(9_500),
+        "fee_wei": zen(500),
+    },
+    "PayoutView": {
+        "number": 41,
+        "root": HASH,
+        "net_wei": zen(9_500),
+        "fee_wei": zen(500),
+        "posted_at": EARLIER,
+        "posted_tx": TX,
+        "claimable_at": LATER,
+        "vetoed_tx": None,
+        "differences": [],
+        "payee_count": 1,
+    },
+    "PrepareRequest": {
+        "sender": PAYER,
+        "arguments": {"recipient": NODE, "amount": "250", "purpose": "Translations"},
+    },
+    "PreparedView": {
+        "act": "treasury.grant",
+        "title": "Propose: pay a community grant",
+        "words": list(_WORDS),
+        "contract": "Timelock",
+        "function": "schedule",
+        "role": "PROPOSER_ROLE",
+        "delay_seconds": 172_800,
+        "confirmation": "treasury.grant",
+        "amount_wei": zen(250_000),
+        "operation_id": OTHER_HASH,
+        "safe": {"version": "1.0", "chainId": "1"},
+    },
+    "RoleHolder": {"contract": "JobEscrow", "role": "GUARDIAN_ROLE", "account": PAYER, "since": EARLIER},
+    "SenderRequest": {"sender": PAYER},
+    "SentActRequest": {"tx_hash": TX, "act": "treasury.grant"},
+    "SimulationView": {"error": None, "refusal": None, "warnings": []},
+    "TransactionView": {"chain_id": 1, "to": NODE, "value": "0", "data": "0x8456cb59"},
+}
+
+GOVERNANCE_PARAMETERS: dict[str, Any] = {
+    "key": "treasury.grant",
+    "operation_id": OTHER_HASH,
+    "list_operations.after": OTHER_HASH,
+    "pending": True,
+    "event_id": 12,
+    "tx_hash": TX,
+    "actor": PAYER,
+    "subject": "treasury.grant",
+    "kind": "act",
+    "search": "propose",
+}

@@ -1,0 +1,241 @@
+"""Governance from the database alone: operations, payouts under challenge, events, alarms.
+
+No function here asks the chain, so pages never wait for it. :mod:`market.governance.acts` prepares transactions.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy.orm import Session
+
+from market.chain.contracts.codec import Deployment
+from market.chain.service import final_events
+from market.domain.network import NetworkParameters
+from market.governance import repository
+from market.governance.errors import EventNotFound, OperationNotFound
+from market.governance.models import GovernanceEvent, PostedPayout, TimelockOperation
+from market.governance.schemas import (
+    EventView,
+    OperationCall,
+    OperationStatus,
+    OperationView,
+    Payee,
+    PayoutLine,
+    PayoutView,
+    RoleHolder,
+)
+from market.payments.rewards import posted as posted_rewards
+from market.payments.settlement import posted as posted_batches
+from market.platform.db.base import utc_now
+from market.platform.db.rows import from_row
+from market.platform.events.service import record
+from zoo_protocol.acts import calls
+from zoo_protocol.acts.calls import Call, Contracts, Operation
+from zoo_protocol.acts.parameters import duration, exact_zen
+
+MAX_PAYEES = 50
+_MAX_ALARMS = 500
+_MAX_PAYOUTS = 200
+
+
+def contracts_of(session: Session, deployment: Deployment, network: NetworkParameters) -> Contracts:
+    """Return the contracts' addresses with the timelock's present delay."""
+    delay = repository.delay_seconds(session)
+    seconds = network.timelock_seconds if delay is None else delay
+    return Contracts(deployment.chain_id, deployment.contracts, seconds)
+
+
+def operations(
+    session: Session, contracts: Contracts, now: datetime, *, pending: bool, after: str | None = None, limit: int = 50
+) -> list[OperationView]:
+    """Return the timelock's operations, newest first."""
+    found = repository.operations(session, pending=pending, after=after, limit=limit)
+    return [operation_view(row, contracts, now) for row in found]
+
+
+def operation_of(session: Session, operation_id: str) -> TimelockOperation:
+    """Return the row of an operation. Raises OperationNotFound."""
+    row = session.get(TimelockOperation, operation_id)
+    if row is None:
+        raise OperationNotFound(f"the timelock has no operation {operation_id}", field="operation_id")
+    return row
+
+
+def operation_view(row: TimelockOperation, contracts: Contracts, now: datetime) -> OperationView:
+    """Return an operation with its words and its status at ``now``."""
+    operation = as_operation(row)
+    executed = calls.execute(operation, contracts)
+    return from_row(
+        OperationView,
+        row,
+        act=executed.key,
+        words=list(executed.words),
+        status=_status(row, now),
+        calls=[OperationCall(target=one["target"], value_wei=int(one["value"]), data=one["data"]) for one in row.calls],
+    )
+
+
+def as_operation(row: TimelockOperation) -> Operation:
+    """Return the operation that ``execute`` and ``cancel`` take."""
+    made = tuple(
+        Call(one["target"], int(one["value"]), bytes.fromhex(one["data"].removeprefix("0x"))) for one in row.calls
+    )
+    single = Operation(made[:1], row.salt, row.predecessor)
+    return single if len(made) == 1 and single.id == row.id else Operation(made, row.salt, row.predecessor, True)
+
+
+def payouts_under_challenge(session: Session, now: datetime) -> list[PayoutView]:
+    """Return batches and epochs whose countdown runs, compared with the market's own record."""
+    return [payout_view(session, row) for row in repository.payouts_after(session, now, _MAX_PAYOUTS)]
+
+
+def payout_view(session: Session, row: PostedPayout) -> PayoutView:
+    """Return a posted payout with the payees of the market's own record."""
+    lines = _batch_lines(session, row) if row.kind == "batch" else []
+    if row.kind == "batch":
+        differences, payees, count = _compare_batch(session, row, lines)
+    else:
+        differences, payees, count = _compare_epoch(session, row)
+    return from_row(
+        PayoutView,
+        row,
+        agrees=not differences,
+        differences=differences,
+        lines=lines,
+        payees=[Payee(account=account, amount_wei=wei) for account, wei in payees],
+        payee_count=count,
+    )
+
+
+def events(session: Session, contracts: Contracts, after: int | None = None, limit: int = 50) -> list[EventView]:
+    """Return governance events, newest first."""
+    open_ids = {row.id for row in _alarms(session)}
+    rows = repository.events(session, after, limit)
+    return [_event_view(session, row, contracts, is_alarm=row.id in open_ids) for row in rows]
+
+
+def alarms(session: Session, contracts: Contracts) -> list[EventView]:
+    """Return the newest events that were neither sent from here nor acknowledged."""
+    return [_event_view(session, row, contracts, is_alarm=True) for row in _alarms(session)]
+
+
+def acknowledge(session: Session, event_id: int, actor: str) -> None:
+    """End an alarm. The audit log records the actor. Raises EventNotFound."""
+    row = repository.lock_event(session, event_id)
+    if row is None:
+        raise EventNotFound(f"there is no governance event {event_id}", field="event_id")
+    if row.acknowledged_by is None:
+        row.acknowledged_by, row.acknowledged_at = actor, utc_now()
+        record(session, ("governance", str(row.id)), "acknowledge", actor=actor, data={"kind": row.kind})
+
+
+def role_holders(session: Session, account: str | None = None) -> list[RoleHolder]:
+    """Return who holds which role of which contract, by final events."""
+    return [
+        RoleHolder(contract=row.contract, role=row.role or "", account=row.account or "", since=row.at)
+        for row in repository.role_changes(session, account)
+        if row.kind == "role_granted"
+    ]
+
+
+def record_sent(session: Session, account: str, act: str, stage: str, tx_hash: str) -> None:
+    """Store that an account sent an act, with an entry in the audit log. Idempotent.
+
+    Callers must admit holders of a role and admins only: the events of this transaction raise no alarm.
+    """
+    if repository.add_sent(session, tx_hash, act, stage, account):
+        record(session, ("act", act), stage, actor=account, data={"tx": tx_hash})
+
+
+def _alarms(session: Session) -> Sequence[GovernanceEvent]:
+    """Return open events, but for the effects of operations whose proposal is known."""
+    found = repository.open_events(session, _MAX_ALARMS)
+    executed = {row.operation_id: row.tx_hash for row in found if row.kind == "call_executed" and row.operation_id}
+    known = repository.known_operations(session, executed.keys())
+    effects = {tx for operation, tx in executed.items() if operation in known}
+    return [row for row in found if row.tx_hash not in effects]
+
+
+def _status(row: TimelockOperation, now: datetime) -> OperationStatus:
+    if row.ended_at is not None:
+        return "executed" if row.executed else "cancelled"
+    return "due" if now >= row.ready_at else "waiting"
+
+
+def _batch_lines(session: Session, row: PostedPayout) -> list[PayoutLine]:
+    topic = f"0x{row.number:064x}"
+    found = (event for event in final_events(session, topic) if event.name == "JobSettled")
+    return [
+        PayoutLine(
+            job_id=event.args["jobId"],
+            units=event.args["units"],
+            from_round=event.args["fromRound"],
+            to_round=event.args["toRound"],
+            paid_wei=event.args["paid"],
+            fee_wei=event.args["fee"],
+            last=event.args["last"],
+        )
+        for event in found
+        if event.args["batchId"] == row.number
+    ]
+
+
+def _compare_batch(
+    session: Session, row: PostedPayout, lines: Sequence[PayoutLine]
+) -> tuple[list[str], Sequence[tuple[str, int]], int]:
+    own = posted_batches.own_batch(session, row.root, MAX_PAYEES)
+    if own is None:
+        return ["The market has no record of a batch with this root."], (), 0
+    differences = []
+    if own.void_reason is not None and row.vetoed_tx is None:
+        differences.append(f"The market's record is void: {own.void_reason}.")
+    if own.pay_wei != row.net_wei:
+        recorded, posted = exact_zen(own.pay_wei), exact_zen(row.net_wei)
+        differences.append(f"The record pays {recorded} to providers; the chain has {posted}.")
+    recorded_lines = {(one.job_id, one.units, one.from_round, one.to_round, one.last) for one in own.lines}
+    if recorded_lines != {(one.job_id, one.units, one.from_round, one.to_round, one.last) for one in lines}:
+        differences.append("The lines of jobs differ from the market's record.")
+    return differences, own.payees, own.payee_count
+
+
+def _compare_epoch(session: Session, row: PostedPayout) -> tuple[list[str], Sequence[tuple[str, int]], int]:
+    own = posted_rewards.own_post(session, row.root, MAX_PAYEES)
+    if own is None:
+        return ["The market has no record of an epoch with this root."], (), 0
+    differences = []
+    if own.void_reason is not None and row.vetoed_tx is None:
+        differences.append(f"The market's record is void: {own.void_reason}.")
+    if own.total_wei != row.net_wei:
+        recorded, posted = exact_zen(own.total_wei), exact_zen(row.net_wei)
+        differences.append(f"The record pays {recorded}; the chain has {posted}.")
+    return differences, own.payees, own.payee_count
+
+
+def _event_view(session: Session, row: GovernanceEvent, contracts: Contracts, *, is_alarm: bool) -> EventView:
+    return from_row(EventView, row, words=_words(session, row, contracts), is_alarm=is_alarm)
+
+
+def _words(session: Session, row: GovernanceEvent, contracts: Contracts) -> str:
+    data = row.data
+    match row.kind:
+        case "role_granted":
+            return f"{row.account} received the role {row.role} of {row.contract} from {data['sender']}."
+        case "role_revoked":
+            return f"{row.account} lost the role {row.role} of {row.contract}, by {data['sender']}."
+        case "admin_transfer":
+            return f"{row.account} can become the admin of {row.contract} from {data['accepted_from']}."
+        case "paused" | "unpaused":
+            return f"{row.account} {row.kind} the intake of {row.contract}."
+        case "delay_changed":
+            return f"The timelock's delay is now {duration(int(data['seconds']))}."
+        case "foreign_batch" | "foreign_epoch":
+            what = "Batch" if row.kind == "foreign_batch" else "Reward epoch"
+            amount = exact_zen(int(data["amount_wei"]))
+            return f"{what} {data['number']} pays {amount} and is not in the market's record. A guardian can veto it."
+        case "batch_vetoed" | "epoch_vetoed":
+            what = "Batch" if row.kind == "batch_vetoed" else "Reward epoch"
+            return f"{what} {data['number']} was vetoed."
+    step = {"call_scheduled": "proposed", "call_executed": "executed", "call_cancelled": "cancelled"}[row.kind]
+    operation = None if row.operation_id is None else session.get(TimelockOperation, row.operation_id)
+    made = () if operation is None else as_operation(operation).calls
+    return " ".join((f"The timelock's operation was {step}.", *calls.words_of_calls(made, contracts)))

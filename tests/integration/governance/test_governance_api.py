@@ -1,0 +1,74 @@
+"""Governance and audit log over REST, with the rights of each route."""
+
+import httpx
+import pytest
+from kit.api.clients import Caller, accepted, refusal, sign_in
+from kit.records import Records
+
+from market.accounts.models import Account
+from market.governance.models import GovernanceEvent
+from market.platform.db.base import utc_now
+from market.platform.events.models import AuditEvent
+
+TX, OTHER_TX = "0x" + "0a" * 32, "0x" + "0b" * 32
+
+
+def event(kind: str, tx: str, **fields: object) -> GovernanceEvent:
+    given = {"contract": "JobEscrow", "data": {"sender": "0x0"}, "log_index": 0, "block_number": 1, "at": utc_now()}
+    return GovernanceEvent(kind=kind, tx_hash=tx, **(given | {"at_deployment": False} | fields))
+
+
+@pytest.fixture
+def admin(api: httpx.Client, records: Records) -> Caller:
+    caller = sign_in(api)
+    records.change(Account, caller.address, roles=["admin"])
+    return caller
+
+
+def test_only_role_holders_report_sent_acts(api: httpx.Client, records: Records) -> None:
+    guardian, stranger = sign_in(api), sign_in(api)
+    role = {"role": "PAUSER_ROLE", "account": guardian.address, "at_deployment": True}
+    records.add(event("role_granted", OTHER_TX, **role), event("paused", TX, account=guardian.address))
+    body = {"tx_hash": TX, "act": "escrow.pause", "stage": "direct"}
+    refusal(stranger.post("/v1/governance/sent-acts", json=body), 403, "not-permitted")
+    assert [alarm["kind"] for alarm in accepted(api.get("/v1/governance/alarms"))] == ["paused"]
+    for _ in range(2):
+        assert guardian.post("/v1/governance/sent-acts", json=body).status_code == 204
+    assert accepted(api.get("/v1/governance/alarms")) == []
+    [held] = accepted(api.get("/v1/governance/roles"))
+    assert (held["contract"], held["role"], held["account"]) == ("JobEscrow", "PAUSER_ROLE", guardian.address)
+    records.add(event("role_revoked", "0x" + "0c" * 32, role="PAUSER_ROLE", account=guardian.address))
+    refusal(guardian.post("/v1/governance/sent-acts", json=body), 403, "not-permitted")
+
+
+def test_only_admins_acknowledge_alarms(api: httpx.Client, records: Records, admin: Caller) -> None:
+    records.add(event("paused", TX, account=admin.address))
+    [alarm] = accepted(api.get("/v1/governance/alarms"))
+    path = f"/v1/governance/events/{alarm['id']}/acknowledge"
+    refusal(sign_in(api).post(path), 403, "not-permitted")
+    assert admin.post(path).status_code == 204
+    refusal(admin.post("/v1/governance/events/999/acknowledge"), 404, "governance-event-not-found")
+    [shown] = accepted(api.get("/v1/governance/events"))["items"]
+    assert (shown["is_alarm"], shown["acknowledged_by"]) == (False, admin.address)
+
+
+def test_audit_log_is_paged_and_searched_by_admins(api: httpx.Client, records: Records, admin: Caller) -> None:
+    refusal(sign_in(api).get("/v1/audit"), 403, "not-permitted")
+    rows = [("job", "0xa", "matched", "market"), ("job", "0xb", "cancel", admin.address), ("act", "x", "veto", "0xC")]
+    records.add(
+        *(
+            AuditEvent(subject_kind=kind, subject_id=subject, event=name, actor=actor, data={"note": f"50%_{name}"})
+            for kind, subject, name, actor in rows
+        )
+    )
+
+    def found(**query: object) -> list[str]:
+        return [one["event"] for one in accepted(admin.get("/v1/audit", params=query))["items"]]
+
+    first = accepted(admin.get("/v1/audit", params={"limit": 2, "kind": "job"}))
+    assert [one["event"] for one in first["items"]] == ["cancel", "matched"]
+    assert found(kind="job", after=first["next_after"]) == []
+    assert found(actor=admin.address.lower()) == ["cancel"]
+    assert found(subject="0xa") == ["matched"]
+    assert found(search="50%_VET") == ["veto"]
+    assert found(search="%veto%") == []

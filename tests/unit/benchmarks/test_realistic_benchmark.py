@@ -1,0 +1,115 @@
+"""Corpus, runs and kept results of the realistic part of the communication benchmark."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.realistic import part
+from benchmarks.realistic.corpus import Corpus, read_corpus
+from benchmarks.realistic.outcomes import Outcomes, Run
+from benchmarks.realistic.runs import KeptState, Note, Result, dense, rounds
+from benchmarks.realistic.settings import CORE, DENSE, GPU, METHODS, QUICK, Size, specification
+
+TOKENS = np.random.default_rng(1).integers(0, 500, 4_000).astype(np.uint16)
+CORPUS = Corpus(dict.fromkeys(("train", "tuning", "validation"), np.sort(TOKENS)), 0, "c" * 16)
+TINY = replace(QUICK, training=QUICK.training | {"learning_rate": 0.03, "muon_learning_rate": 0.1})
+
+
+def train(how: str, folder: Path, note: Note = lambda _: None) -> Result:
+    method = METHODS[how]
+    spec = specification(method, TINY, 1)
+    run = dense if method.how == "dense" else rounds
+    return run(spec, CORPUS, "validation", KeptState(folder), "cpu", note)
+
+
+@pytest.mark.parametrize(("how", "loss"), [("dense", 4.8165), ("ours", 4.9887)])
+def test_interrupted_run_ends_as_whole_one(tmp_path: Path, how: str, loss: float) -> None:
+    def stop(_: str) -> None:
+        raise KeyboardInterrupt
+
+    whole = train(how, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        train(how, tmp_path / "stopped", stop)
+    assert train(how, tmp_path / "stopped") == whole
+    # Another loss here is another result of training: kept runs are void, and `VERSION` must rise.
+    assert whole.loss == pytest.approx(loss, rel=1e-4)
+
+
+def test_kept_run_needs_equal_settings(tmp_path: Path) -> None:
+    path, run = tmp_path / "kept.jsonl", Run("ours", METHODS["ours"], CORE, 1)
+    Outcomes(path).add(run, "c", Result(1.0, 2.0, 3.0, 0, [1.5]))
+    kept = Outcomes(path)
+    assert kept.of(run, "c") == (Result(1.0, 2.0, 3.0, 0, [1.5]), "c")
+    assert kept.of(run) is not None
+    others = [
+        Run("ours", METHODS["ours"], CORE, 2),
+        Run("ours", METHODS["ours"], GPU, 1),
+        Run("diloco", METHODS["diloco"], CORE, 1),
+        Run("ours", METHODS["ours"], CORE, 1, "tuning"),
+        Run("dense", DENSE, CORE, 1, steps=255),
+    ]
+    assert [kept.of(other) for other in others] == [None] * len(others)
+    assert kept.of(run, "d") is None
+
+
+def test_kept_run_lacks_newer_setting(tmp_path: Path) -> None:
+    path, run = tmp_path / "kept.jsonl", Run("ours", METHODS["ours"], CORE, 1)
+    Outcomes(path).add(run, "c", Result(1.0, 2.0, 3.0, 0, []))
+    line = json.loads(path.read_text())
+    del line["run"]["settings"]["gradient_clip"]  # as if added later, with the default 1.0
+    path.write_text(json.dumps(line) + "\n")
+    assert Outcomes(path).of(run) is not None
+    line["run"]["settings"]["removed"] = 1
+    path.write_text(json.dumps(line) + "\n")
+    assert Outcomes(path).of(run) is None
+
+
+def test_realistic_rows_compare_within_seed() -> None:
+    curve = {255: 4.0, 332: 3.8, 408: 3.6, 510: 3.4}
+    found = {f"dense_{steps}": Result(loss, 1.0, 1.0, 0, []) for steps, loss in curve.items() if steps != 510}
+    found |= {"dense": Result(3.4, 1000.0, 1000.0, 0, []), "ours": Result(3.6, 4.0, 5.0, 2, [])}
+    rows = {one.name: one for one in part.rows_of(CORE, [found, {}], "realistic")}
+    assert rows["realistic_token_factor"].value == pytest.approx(510 / 408)
+    assert rows["realistic_loss_gap"].value == pytest.approx(3.6 / 3.4 - 1)
+    assert (rows["realistic_up_ratio"].value, rows["realistic_down_ratio"].value) == (250, 200)
+    assert rows["realistic_parameters"].value >= 2_000_000
+    assert rows["realistic_tokens"].value >= 4_000_000
+    assert "realistic_diloco_loss" not in rows
+    del found["dense_255"]
+    assert "realistic_token_factor" not in {one.name for one in part.rows_of(CORE, [found], "realistic")}
+
+
+def test_seed_mixes_no_corpora(tmp_path: Path) -> None:
+    kept = Outcomes(tmp_path / "kept.jsonl")
+    kept.add(Run("dense", DENSE, CORE, 1), "c", Result(3.4, 1.0, 1.0, 0, []))
+    kept.add(Run("ours", METHODS["ours"], CORE, 1), "d", Result(3.6, 1.0, 1.0, 0, []))
+    assert part.found_by_seed(CORE, [1, 2], kept)[0].keys() == {"dense"}
+
+
+def test_gpu_size_is_large() -> None:
+    assert GPU.model.num_parameters() >= 30_000_000
+    assert GPU.tokens >= 300_000_000
+
+
+@pytest.mark.parametrize("size", [CORE, GPU, QUICK])
+def test_rounds_make_up_realistic_steps(size: Size) -> None:
+    for run in [*part.runs_of(size, [1]), *part.trials_of(size)]:
+        training = specification(run.method, run.size, run.seed, run.steps).training
+        assert training.rounds * training.inner_steps == (run.steps or size.steps)
+        assert training.batch_size * size.model.sequence_length >= 2048 or size is QUICK
+
+
+def test_corpus_holds_out_whole_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = tmp_path / "library"
+    library.mkdir()
+    for number in range(40):
+        (library / f"{number}.py").write_text(f"def function_{number}():\n    return {number}\n" * 30)
+    (library / "copy.py").write_text((library / "3.py").read_text().replace("    ", "\t"))
+    monkeypatch.setattr("benchmarks.realistic.corpus.sysconfig.get_path", lambda name: str(tmp_path / "library"))
+    first, again = (read_corpus((), 10**6, 300, tmp_path / "cache") for _ in range(2))
+    assert first.digest == again.digest
+    counts = {name: int((tokens == first.separator).sum()) for name, tokens in first.tokens.items()}
+    assert counts == {"train": 35, "tuning": 3, "validation": 2}  # the copy counts once
