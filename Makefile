@@ -32,7 +32,7 @@ contracts/node_modules/.installed: contracts/package-lock.json | $(VENV)/.instal
 
 setup: $(VENV)/.installed contracts/node_modules/.installed ## install everything, pinned
 
-demo: setup ## run the main job on real parts, from stake to receipt (JOB=finetune adds a chat adapter; KEEP=1 leaves the stack running)
+demo: setup ## run the main job on real parts, from stake to receipt (JOB=finetune adds a chat adapter, JOB=processes has a node of two; KEEP=1 leaves the stack running)
 	$(BIN)/zoo-compute demo $(if $(JOB),--job $(JOB)) $(if $(KEEP),--keep)
 
 check: setup ## lint, formatting, types, import layers, prose, dead code; two at a time
