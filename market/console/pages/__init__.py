@@ -2,6 +2,7 @@
 
 from market.console.page import Page
 from market.console.pages import account, audit, design, disputes, job, jobs, market, network, providers, treasury
+from market.console.pages.mine import access, my_jobs, new_job, node
 
 PAGES: tuple[Page, ...] = (
     network.PAGE,
@@ -12,6 +13,10 @@ PAGES: tuple[Page, ...] = (
     job.PAGE,
     providers.PAGE,
     audit.PAGE,
+    my_jobs.PAGE,
+    new_job.PAGE,
+    node.PAGE,
+    access.PAGE,
     account.PAGE,
     design.PAGE,
 )
