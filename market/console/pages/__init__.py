@@ -1,7 +1,21 @@
 """All pages of the console, in the order of the navigation."""
 
 from market.console.page import Page
-from market.console.pages import account, audit, design, disputes, job, jobs, market, network, providers, treasury
+from market.console.pages import (
+    account,
+    audit,
+    design,
+    disputes,
+    job,
+    jobs,
+    market,
+    network,
+    overview,
+    providers,
+    system,
+    transactions,
+    treasury,
+)
 from market.console.pages.mine import access, my_jobs, new_job, node
 
 PAGES: tuple[Page, ...] = (
@@ -9,9 +23,12 @@ PAGES: tuple[Page, ...] = (
     market.PAGE,
     disputes.PAGE,
     treasury.PAGE,
+    overview.PAGE,
     jobs.PAGE,
     job.PAGE,
     providers.PAGE,
+    transactions.PAGE,
+    system.PAGE,
     audit.PAGE,
     my_jobs.PAGE,
     new_job.PAGE,
