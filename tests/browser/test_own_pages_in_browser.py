@@ -1,4 +1,4 @@
-"""A user's and a node's own pages in a browser: an order signed by the wallet, keys, accessibility."""
+"""A user's and a node's own pages in a browser: signed orders and stakes, keys."""
 
 import json
 
@@ -81,3 +81,29 @@ def test_key_is_shown_once(page: Page) -> None:
     expect(page.get_by_text("shown once")).to_have_count(0)
     page.get_by_role("button", name="Revoke key scripts").click()
     expect(page.get_by_text("No key yet")).to_be_visible()
+
+
+def act(page: Page, label: str, amount: str, button: str) -> None:
+    """Prepare an act, sign it, and wait until its block is there."""
+    page.get_by_label(label, exact=True).fill(amount)
+    page.get_by_role("button", name=button, exact=True).click()
+    box = page.locator("#act")
+    expect(box).to_contain_text("The simulation passes.", timeout=30_000)
+    box.get_by_role("button", name="Sign in the wallet").click()
+    expect(box.get_by_role("status")).to_contain_text("Mined", timeout=30_000)
+
+
+def test_node_stakes_and_unbonds_by_its_wallet(console: Console, page: Page) -> None:
+    with console.services.database.transaction() as session:
+        session.add(provider(PAYER.address))
+    page.goto("/console/my/node")
+    page.get_by_label("Stake, ZEN", exact=True).fill("5")
+    page.get_by_role("button", name="2. Stake").click()
+    box = page.locator("#act")
+    expect(box).to_contain_text("The simulation fails", timeout=30_000)
+    expect(box.get_by_role("button", name="Sign in the wallet")).to_be_disabled()
+    act(page, "Allow, ZEN", "5", "1. Allow")
+    act(page, "Stake, ZEN", "5", "2. Stake")
+    assert console.chain.views.stake_of(PAYER.address) == 5 * ZEN
+    act(page, "Unbond, ZEN", "2", "Unbond")
+    assert console.chain.views.stake_of(PAYER.address) == 3 * ZEN
