@@ -85,8 +85,9 @@ class RefusedPair(Executor):
 
 @pytest.mark.parametrize(("more", "usable"), [(("no-loopback",), 1), pytest.param((), 2, marks=pytest.mark.long)])
 def test_refused_namespace_is_reported(more: tuple[str, ...], usable: int, tmp_path: Path) -> None:
-    with RefusedPair(CPU, MEMORY, tmp_path, 2) as pair:
-        pair.more = more
+    pair = RefusedPair(CPU, MEMORY, tmp_path, 2)
+    pair.more = more
+    with pair:
         assert pair.environment_class
         assert (pair.usable_processes, pair.network_removed) == (usable, False)
         assert len(processes_of(pair)) == usable
