@@ -22,6 +22,7 @@ table(
     sa.Column("round", sa.Integer, nullable=False),
     *columns(CID, "cid", "model_cid", nullable=False),
     sa.Column("file_cids", JSONB, nullable=False),
+    sa.Column("rolled_back_to", sa.Integer),
     sa.Column("validation_loss", sa.String(32)),
     created_at(),
     sa.UniqueConstraint("job_id", "round"),

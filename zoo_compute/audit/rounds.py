@@ -16,7 +16,7 @@ from zoo_compute.audit.settlements import Expect
 from zoo_compute.content.base_models import BaseFiles
 from zoo_compute.content.gateway import UNAVAILABLE, GatewayClient
 from zoo_protocol.content.unixfs import cid_of_file
-from zoo_protocol.payments.job_record import AggregationRecord, JobRecord, UnitRecord
+from zoo_protocol.payments.job_record import MAX_ROLLBACKS, ROLLED_BACK, AggregationRecord, JobRecord, UnitRecord
 
 Fetch = Callable[[str | None, str | None], bytes | None]
 """(where, CID) -> bytes; None if they are not available, and a finding if ``where`` is given."""
@@ -180,6 +180,9 @@ class Rounds:
 
     def _compare(self, round_: int, state: OuterState) -> tuple[int, OuterState] | None:
         where, listed, made = f"rounds[{round_}]", self._aggregations[round_].payloads, self._manifests[round_ + 1]
+        repeated = self._aggregations[round_].rolled_back_to
+        if repeated is not None:
+            return self._compare_rollback(round_, repeated)
         model = self._fetch(f"{where}.model", self._manifests[round_].model)
         fetched = {one.place: self._fetch(f"{where}.payloads[{one.place}]", one.payload) for one in listed}
         payloads = {place: payload for place, payload in fetched.items() if payload is not None}
@@ -197,3 +200,20 @@ class Rounds:
         for name, expected in files.items():
             self._expect("wrong_model", f"{where}.{name}", expected, getattr(made, name))
         return round_ + 1, found.outer_state
+
+    def _compare_rollback(self, round_: int, repeated: int) -> tuple[int, OuterState] | None:
+        """Check a checkpoint that repeats an earlier one; return the outer state after it."""
+        where, made = f"rounds[{round_}]", self._manifests[round_ + 1]
+        done = [one for one in self._aggregations[: round_ + 1] if one.rolled_back_to is not None]
+        self._expect("wrong_rollback", where, (True, True), (repeated <= round_, len(done) <= MAX_ROLLBACKS))
+        if repeated > round_:
+            return None
+        verdicts = {one.verdict for one in self._aggregations[round_].payloads}
+        self._expect("wrong_rollback", f"{where}.verdicts", True, verdicts <= {ROLLED_BACK})
+        best = self._manifests[repeated]
+        initial = cid_of_file(save_outer_state(self._spec, initial_outer_state(self._spec)))
+        expected = best.model, best.outer_state or initial, None
+        self._expect("wrong_rollback", f"{where}.files", expected, (made.model, made.outer_state, made.update))
+        content = self._fetch(None, made.outer_state)
+        state = self._outer_state(repeated) if content is None else load_outer_state(self._spec, content)
+        return None if state is None else (round_ + 1, state)

@@ -50,6 +50,8 @@ def describe(event: Event) -> str | None:
             return f"round {data['round']} of {data['rounds']} done" + (f", validation loss {loss}" if loss else "")
         case "validation":
             return f"validation loss after round {data['round']}: {data['validation_loss']}"
+        case "rollback":
+            return f"round {data['round']} repeats the model after round {data['to']} ({data['reason']})"
         case "unit" if data["status"] in ("rejected", "lost"):
             where = f"round {data['round']}, slot {data['slot']}, {data['provider']}"
             return f"unit {data['status']}: {where} ({data['reason']})"

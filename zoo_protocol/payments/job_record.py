@@ -22,6 +22,10 @@ KIND = "zoo-job-record/6"
 BATCH_KIND = "zoo-settlement-batch/1"
 AGGREGATION_KIND = "zoo-aggregation/2"
 VERIFIED = "verified"
+ROLLED_BACK = "rolled_back"
+"""Verdict on the payloads of a round whose checkpoint repeats an earlier one."""
+MAX_ROLLBACKS = 2
+"""Rollbacks of a job; it fails as ``diverged`` when it needs another one."""
 INPUT_FILES = ("checkpoint_cid", "slot_state_cid", "restored_payload_cid", "eager_payload_cid")
 """Files that a unit starts from, as leases name them; a :class:`UnitRecord` has the prefix ``start_``."""
 MAX_RECORD_BYTES = 64 * 2**20
@@ -258,13 +262,17 @@ class PlacedPayload:
 
 @dataclass(frozen=True, slots=True)
 class AggregationRecord:
-    """Input and verdicts of the aggregation after ``round``, from ``checkpoint`` (CID)."""
+    """Input and verdicts of the aggregation after ``round``, from ``checkpoint`` (CID).
+
+    ``rolled_back_to`` is the round of the earlier checkpoint that the next one repeats; None after an aggregation.
+    """
 
     job_id: Hash
     round: Count
     checkpoint: str
     weight_one: Count
     payloads: list[PlacedPayload]
+    rolled_back_to: Count | None = None
 
     def to_bytes(self) -> bytes:
         """Return the canonical JSON."""

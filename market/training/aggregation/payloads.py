@@ -85,6 +85,7 @@ def store_record(
     checkpoint_cid: str,
     parts: Iterable[AggregationInput],
     verdicts: Mapping[int, Verdict],
+    rolled_back_to: int | None = None,
 ) -> str:
     """Store the record that makes the aggregation after ``round_`` recomputable; return its CID.
 
@@ -94,5 +95,5 @@ def store_record(
         PlacedPayload(part.place, part.round, part.slot, part.payload_cid, part.weight, verdicts[part.place].code)
         for part in sorted(parts, key=lambda part: part.place)
     ]
-    record = AggregationRecord(job_id, round_, checkpoint_cid, WEIGHT_ONE, placed)
+    record = AggregationRecord(job_id, round_, checkpoint_cid, WEIGHT_ONE, placed, rolled_back_to)
     return storage.put(record.to_bytes(), max_bytes=MAX_MANIFEST_BYTES).cid

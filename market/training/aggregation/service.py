@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import JobEvent, JobStatus, LeaseEvent, UnitStatus
+from market.domain.verification.sampling import DIVERGED
 from market.jobs import repository as jobs_repository
 from market.jobs.models import Job, Slot
 from market.jobs.transitions import transition_job
@@ -28,7 +29,14 @@ from market.training.aggregation.payloads import (
     payloads_of,
     store_record,
 )
+from market.training.aggregation.rollback import (
+    STEP_NOT_FINITE,
+    Rollback,
+    best_round,
+    needed_rollback,
+)
 from market.training.checkpoints import repository as checkpoints_repository
+from market.training.checkpoints.models import Checkpoint
 from market.training.checkpoints.service import (
     StoredCheckpoint,
     load_outer,
@@ -39,6 +47,7 @@ from market.training.checkpoints.service import (
 )
 from market.training.leases import repository as leases_repository
 from market.training.leases.service import abandon, stop_training
+from market.training.rounds.service import fail_job
 from market.training.rounds.state import round_state
 from market.training.units import repository as units_repository
 from market.training.units import slot_states
@@ -50,6 +59,8 @@ from training_gym.aggregate.robust import RESTORED_FOR, Verdict
 from training_gym.exchange.deadlines import MAX_STALENESS
 from training_gym.model.layout import Arrays
 from training_gym.spec.config import TrainingSpec
+from training_gym.spec.errors import PayloadError
+from zoo_protocol.payments.job_record import MAX_ROLLBACKS, ROLLED_BACK
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +69,8 @@ class _Round:
 
     ``parts`` are its inputs; ``leaves`` those of its tree, all done, or none without a tree.
     The replica states are by slot without, and by place with the aggregated unit. ``restorable`` are ids of units whose
-    payloads are restored if they are excluded as outliers.
+    payloads are restored if they are excluded as outliers. A ``rollback`` replaces the aggregation; ``best_round`` is
+    where it would go.
     """
 
     number: int
@@ -70,6 +82,8 @@ class _Round:
     slot_states: dict[int, str]
     next_slot_states: dict[int, str]
     restorable: frozenset[int]
+    best_round: int = 0
+    rollback: Rollback | None = None
 
 
 def aggregate(database: Database, settings: Settings, storage: Storage, job_id: str) -> None:
@@ -81,7 +95,10 @@ def aggregate(database: Database, settings: Settings, storage: Storage, job_id: 
         if round_ is None or not has_memory(settings, round_.spec, len(round_.parts), job_id):
             return
         try:
-            stored, verdicts = _build_checkpoint(storage, settings, job_id, round_)
+            if round_.rollback is None:
+                stored, verdicts = _build_checkpoint(storage, settings, job_id, round_)
+        except PayloadError:
+            round_ = replace(round_, rollback=Rollback(round_.best_round, STEP_NOT_FINITE))
         except tree.SumLost as lost:
             with database.transaction() as session:
                 tree.recompute_sum(session, job_id, round_.number, lost.cid)
@@ -89,9 +106,53 @@ def aggregate(database: Database, settings: Settings, storage: Storage, job_id: 
         except PayloadsLost as lost:
             tree.exclude_lost_payloads(database, job_id, lost)
             return
+        if round_.rollback is not None:
+            if not _may_roll_back(database, job_id):
+                return
+            stored, verdicts = _repeat_checkpoint(database, storage, job_id, round_, round_.rollback)
         with database.transaction() as session:
             _apply(session, job_id, round_, stored, verdicts)
         _drop_stale_leaves(database, storage, job_id)
+
+
+def _may_roll_back(database: Database, job_id: str) -> bool:
+    """Return True if the job has a rollback left; otherwise it fails as diverged."""
+    with database.transaction() as session:
+        job = jobs_repository.lock_job(session, job_id)
+        if job is None or job.status != JobStatus.RUNNING:
+            return False
+        done = [one for one in checkpoints_repository.checkpoints(session, job_id) if one.rolled_back_to is not None]
+        if len(done) < MAX_ROLLBACKS:
+            return True
+        fail_job(session, job, DIVERGED)
+        return False
+
+
+def _repeat_checkpoint(
+    database: Database, storage: Storage, job_id: str, round_: _Round, rollback: Rollback
+) -> tuple[StoredCheckpoint, dict[int, Verdict]]:
+    """Store the earlier checkpoint as the next one; no payload of the round is aggregated."""
+    with database.transaction() as session:
+        best = checkpoints_repository.checkpoint(session, job_id, rollback.to)
+        assert best is not None  # it has a loss, or is the first
+        cid, loss = best.cid, best.validation_loss
+    verdict = Verdict(False, ROLLED_BACK, f"the round was rolled back to checkpoint {rollback.to} ({rollback.reason})")
+    verdicts = {part.place: verdict for part in round_.parts}
+    outer = outer_state_pieces(round_.spec, load_outer(storage, round_.spec, cid))
+    stored = store_checkpoint(
+        storage,
+        round_.spec,
+        job_id=job_id,
+        round_=round_.number + 1,
+        parent=round_.checkpoint_cid,
+        parameters=load_parameters(storage, round_.spec, cid),
+        outer_state=outer,
+        aggregation=store_record(
+            storage, job_id, round_.number, round_.checkpoint_cid, round_.parts, verdicts, rollback.to
+        ),
+        slot_states={},
+    )
+    return replace(stored, validation_loss=loss), verdicts
 
 
 def _drop_stale_leaves(database: Database, storage: Storage, job_id: str) -> None:
@@ -122,12 +183,16 @@ def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
         units = _units(session, job_id, number)
         if checkpoint is None:
             return None
+        own = [unit for unit in units.values() if unit.round == number]
+        state = round_state(session, job, own, settings)
+        rollback, best = _rollback(session, job, own)
+        if rollback is not None and (state.can_close(utc_now()) or rollback.reason == DIVERGED):
+            return _rolled_back(job, spec, checkpoint, units, rollback)
         leaves = aggregation_repository.leaves_of_round(session, job_id, number)
         if not tree.still_delivered(leaves, units):  # the next sweep drops these leaves
             return None
         if not leaves:
-            own = [unit for unit in units.values() if unit.round == number]
-            if not round_state(session, job, own, settings).can_close(utc_now()):
+            if not state.can_close(utc_now()):
                 return None
             parts = [aggregation_input(job, unit) for unit in _undisputed(units.values())]
             shares = tree.shape(session, settings, spec, parts, {unit.id: unit.provider for unit in units.values()})
@@ -151,7 +216,33 @@ def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
                 part.place: units[part.unit_id].slot_state_cid or "" for part in parts if part.round == number
             },
             restorable=frozenset(part.unit_id for part in parts if slot_states.can_be_restored(units[part.unit_id])),
+            best_round=best,
         )
+
+
+def _rollback(session: Session, job: Job, units: list[Unit]) -> tuple[Rollback | None, int]:
+    """Return the rollback that the job's round needs, and the round of its best checkpoint."""
+    found = checkpoints_repository.checkpoints(session, job.id)
+    losses = {one.round: float(one.validation_loss) for one in found if one.validation_loss is not None}
+    since = max((one.round for one in found if one.rolled_back_to is not None), default=0)
+    return needed_rollback(losses, since, units, job.nodes), best_round(losses)
+
+
+def _rolled_back(
+    job: Job, spec: TrainingSpec, checkpoint: Checkpoint, units: Mapping[int, Unit], rollback: Rollback
+) -> _Round:
+    return _Round(
+        number=job.current_round,
+        is_last=job.current_round + 1 == job.rounds,
+        spec=spec,
+        checkpoint_cid=checkpoint.cid,
+        parts=[aggregation_input(job, unit) for unit in units.values() if tree.can_be_aggregated(unit)],
+        leaves=(),
+        slot_states={},
+        next_slot_states={},
+        restorable=frozenset(),
+        rollback=rollback,
+    )
 
 
 def _units(session: Session, job_id: str, number: int) -> dict[int, Unit]:
@@ -254,9 +345,20 @@ def _apply(
             for locked in leases_repository.lock_open_leases(session, job_id, unit_id=unit.id):
                 abandon(session, *locked, LeaseEvent.EXPIRE, "round_closed")
     slot_states.request_kept_states(session, job, round_.number + 1)
-    record_checkpoint(session, stored)
+    record_checkpoint(session, stored, _rolled_back_to(session, job_id, round_, slots.values()))
     late = sum(verdicts[part.place].included for part in round_.parts if part.round < round_.number)
     _advance(session, job, stored, included=sum(verdict.included for verdict in verdicts.values()), late=late)
+
+
+def _rolled_back_to(session: Session, job_id: str, round_: _Round, slots: Iterable[Slot]) -> int | None:
+    """Let the replicas of a rolled back round start afresh; return the round that it repeats."""
+    if round_.rollback is None:
+        return None
+    for slot in slots:
+        slot.state_unit_id = None  # moments and error feedback belong to the abandoned model
+    data: dict[str, object] = {"round": round_.number + 1, "to": round_.rollback.to, "reason": round_.rollback.reason}
+    emit(session, job_id, "rollback", data)
+    return round_.rollback.to
 
 
 def _defer_payload(session: Session, job: Job, unit: Unit, slot: Slot) -> None:

@@ -111,7 +111,7 @@ def _load_manifest(storage: Storage, cid: str) -> CheckpointManifest:
     return CheckpointManifest.from_bytes(storage.get(cid, max_bytes=MAX_MANIFEST_BYTES))
 
 
-def record_checkpoint(session: Session, stored: StoredCheckpoint) -> None:
+def record_checkpoint(session: Session, stored: StoredCheckpoint, rolled_back_to: int | None = None) -> None:
     manifest = stored.manifest
     files = (stored.cid, manifest.model, manifest.outer_state, manifest.update, manifest.aggregation)
     session.add(
@@ -121,6 +121,7 @@ def record_checkpoint(session: Session, stored: StoredCheckpoint) -> None:
             cid=stored.cid,
             model_cid=manifest.model,
             file_cids=[cid for cid in files if cid is not None],
+            rolled_back_to=rolled_back_to,
             validation_loss=stored.validation_loss,
         )
     )
@@ -158,13 +159,14 @@ def checkpoints_of(session: Session, job_id: str) -> list[CheckpointRecord]:
     return [from_row(CheckpointRecord, row, pins=pins.get(row.id, [])) for row in rows]
 
 
-def is_kept(job: Job, checkpoint: Checkpoint) -> bool:
-    """Return True for the last and every ``checkpoint_interval``-th checkpoint."""
-    return checkpoint.round % job.checkpoint_interval == 0 or checkpoint.round == job.rounds
+def kept_checkpoints(session: Session, job: Job) -> list[Checkpoint]:
+    """Return the checkpoints to keep: by interval, the last, and those that rollbacks repeat."""
+    found = repository.checkpoints(session, job.id)
+    best = {one.rolled_back_to for one in found}
+    return [one for one in found if one.round % job.checkpoint_interval == 0 or one.round in {job.rounds, *best}]
 
 
 def lacks_pins(session: Session, job: Job) -> bool:
     """Return True if a kept checkpoint has fewer proven holders than ``redundancy``."""
     holders = repository.pins_of_job(session, job.id)
-    kept = [one for one in repository.checkpoints(session, job.id) if is_kept(job, one)]
-    return any(len(holders.get(one.id, [])) < job.redundancy for one in kept)
+    return any(len(holders.get(one.id, [])) < job.redundancy for one in kept_checkpoints(session, job))

@@ -34,7 +34,7 @@ from market.providers.record import reliability
 from market.settings import Settings
 from market.training.checkpoints import repository as checkpoints_repository
 from market.training.checkpoints.models import Checkpoint, Pin, StatePin
-from market.training.checkpoints.service import is_kept, lacks_pins
+from market.training.checkpoints.service import kept_checkpoints, lacks_pins
 from market.training.leases.models import Lease
 from market.training.leases.schemas import LeaseKind
 from market.training.leases.service import create_lease
@@ -64,7 +64,7 @@ def request_checkpoint_pins(session: Session, settings: Settings, job: Job) -> N
     nodes = _nodes(session, settings, job)
     holders = checkpoints_repository.pins_of_job(session, job.id)
     attempts = replication_repository.checkpoint_pin_attempts(session, job.id)
-    kept = [one for one in checkpoints_repository.checkpoints(session, job.id) if is_kept(job, one)]
+    kept = kept_checkpoints(session, job)
     release = releasable(kept, holders, job.redundancy)
     for checkpoint in kept:
         held = set(holders.get(checkpoint.id, []))

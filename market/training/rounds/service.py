@@ -76,7 +76,7 @@ def dispatch(database: Database, settings: Settings, storage: Storage, job_id: s
             return
         if unusable is not None:
             if job.status == JobStatus.RUNNING:
-                _fail(session, job, unusable)
+                fail_job(session, job, unusable)
             elif job.status == JobStatus.MATCHING:
                 cancel_now(session, job, MARKET, unusable)
         if job.status == JobStatus.RUNNING:
@@ -136,7 +136,7 @@ def _handle_infeasible_round(session: Session, job: Job, state: RoundState, now:
     if state.open and providers.had_outage(session, job.round_started_at or job.created_at, now):
         job.round_started_at = now
     else:
-        _fail(session, job, "no_capacity")
+        fail_job(session, job, "no_capacity")
 
 
 def _offer_units(
@@ -216,7 +216,8 @@ def _drain_paused_job(
             slot.provider = None
 
 
-def _fail(session: Session, job: Job, reason: str) -> None:
+def fail_job(session: Session, job: Job, reason: str) -> None:
+    """Fail a running job, which the caller has locked, and end its training."""
     transition_job(session, job, JobEvent.FAIL, reason=reason)
     stop_training(session, job, reason)
 

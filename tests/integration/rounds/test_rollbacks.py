@@ -1,0 +1,117 @@
+"""Training that goes wrong: a spike, a divergence; rolled back, shown, and without fault."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from kit.jobs.jobs_fixtures import World
+from sqlalchemy import func, select
+
+from market.domain.lifecycle import JobStatus
+from market.platform.events.models import JobEventRow
+from market.providers.models import ProviderEpoch
+from market.training.aggregation.rollback import LOSS_SPIKE, NOT_FINITE, best_round, loss_fault
+from market.training.checkpoints.models import Checkpoint
+from market.training.checkpoints.service import kept_checkpoints
+from market.training.evaluation import service as evaluation
+from market.training.leases import service as leases
+from training_gym.compress.payload_format import encode
+from training_gym.units.checkpoint import CheckpointManifest
+from zoo_protocol.payments.job_record import AggregationRecord
+
+
+def checkpoints(world: World, job_id: str) -> list[Checkpoint]:
+    return world.all(select(Checkpoint).where(Checkpoint.job_id == job_id).order_by(Checkpoint.round))
+
+
+def manifest(world: World, checkpoint: Checkpoint) -> CheckpointManifest:
+    return CheckpointManifest.from_bytes(world.storage.get(checkpoint.cid, max_bytes=2**20))
+
+
+def rollbacks(world: World, job_id: str) -> list[Any]:
+    rows = world.all(select(JobEventRow).where(JobEventRow.job_id == job_id, JobEventRow.kind == "rollback"))
+    return [row.data for row in rows]
+
+
+def deliver_spike(world: World, nodes: list[str]) -> None:
+    """Deliver payloads that are all far too long, so that no rule excludes them."""
+    common = np.random.default_rng(0).normal(0, 3, world.spec.num_parameters())
+    for number, node in enumerate(nodes):
+        own = np.random.default_rng(number + 1).normal(0, 2, len(common))
+        work = world.work(node)
+        work.hand_in(encode(world.spec, (common + own).astype(np.float32)))
+        work.deliver()
+
+
+def end_round(world: World, job_id: str) -> None:
+    world.end_round(job_id)
+    evaluation.validate(world.database, world.settings, world.storage, job_id)
+
+
+def test_loss_spike_is_rolled_back_to_best_checkpoint(world: World, nodes: list[str]) -> None:
+    job_id = world.running(nodes, rounds=5)
+    world.deliver_all(nodes)
+    end_round(world, job_id)
+    deliver_spike(world, nodes)
+    end_round(world, job_id)
+    losses = [float(one.validation_loss or 0) for one in checkpoints(world, job_id)]
+    best = losses.index(min(losses))
+    assert loss_fault(losses) == LOSS_SPIKE
+    work = world.deliver_all(nodes)
+    end_round(world, job_id)
+
+    made = checkpoints(world, job_id)[3]
+    repeated, after = manifest(world, checkpoints(world, job_id)[best]), manifest(world, made)
+    assert (made.rolled_back_to, made.model_cid, after.update, after.slot_states) == (best, repeated.model, None, {})
+    assert made.validation_loss == checkpoints(world, job_id)[best].validation_loss
+    record = AggregationRecord.from_bytes(world.storage.get(after.aggregation or "", max_bytes=2**20))
+    assert (record.rolled_back_to, {one.verdict for one in record.payloads}) == (best, {"rolled_back"})
+    assert rollbacks(world, job_id) == [{"round": 3, "to": best, "reason": "loss_spike"}]
+    units = world.units(job_id, round=2)
+    assert {(unit.included, unit.exclusion_reason) for unit in units} == {(False, "rolled_back")}
+    assert len(units) == len(work)
+    with world.database.transaction() as session:
+        assert best in {one.round for one in kept_checkpoints(session, world.read(job_id))}
+
+    again = world.deliver_all(nodes)
+    assert {one.lease.task["slot_state_cid"] for one in again} == {None}
+    end_round(world, job_id)
+    assert all(unit.included for unit in world.units(job_id, round=3))
+
+
+def test_diverged_quorum_is_rolled_back_without_fault(world: World, nodes: list[str]) -> None:
+    job_id = world.running(nodes, rounds=5)
+    for round_ in range(3):
+        for node in nodes[:3]:
+            work = world.work(node)
+            world.call(leases.fail, work.lease.id, node, work.lease.token, "diverged", "loss is not finite at step 2")
+        world.aggregate(job_id)
+        if round_ < 2:
+            assert rollbacks(world, job_id)[-1] == {"round": round_ + 1, "to": 0, "reason": "diverged"}
+            world.dispatch(job_id)
+    job = world.read(job_id)
+    assert (job.status, job.reason) == (JobStatus.FAILED, "diverged")
+    assert world.all(select(func.coalesce(func.sum(ProviderEpoch.lost), 0))) == [0]
+
+
+@pytest.mark.parametrize(
+    ("losses", "fault"),
+    [
+        ([], None),
+        ([5.5], None),
+        ([5.5, 3.0, 3.6], None),
+        ([5.5, 3.0, 3.7], LOSS_SPIKE),
+        ([3.0, 2.9, 3.4], None),
+        ([3.0, 2.9, 3.5], LOSS_SPIKE),
+        ([5.5, 7.0], LOSS_SPIKE),
+        ([5.5, float("nan")], NOT_FINITE),
+        ([5.5, 999_999.0], NOT_FINITE),
+    ],
+)
+def test_loss_fault_has_its_code(losses: list[float], fault: str | None) -> None:
+    assert loss_fault(losses) == fault
+
+
+def test_best_round_is_first_of_lowest_loss() -> None:
+    assert best_round({0: 5.0, 2: 3.0, 3: 3.0, 4: 9.0}) == 2
+    assert best_round({}) == 0
