@@ -56,9 +56,13 @@ def save_outer_state(spec: TrainingSpec, state: OuterState) -> bytes:
 def load_outer_state(spec: TrainingSpec, data: bytes | None) -> OuterState:
     """Return the state in an outer state file, or the initial one. Raises StateError."""
     zeros = np.zeros(spec.num_parameters(), np.float32)
-    shapes = dict.fromkeys(_carried(spec), zeros.shape)
-    found = {} if data is None else load_arrays(data, shapes, "outer_state")
+    found = {} if data is None else load_arrays(data, outer_state_shapes(spec), "outer_state")
     return OuterState(*(found.get(name, zeros) for name in ("aggregate", "momentum", "residual")))
+
+
+def outer_state_shapes(spec: TrainingSpec) -> dict[str, tuple[int, ...]]:
+    """Return the tensors of an outer state file."""
+    return dict.fromkeys(_carried(spec), (spec.num_parameters(),))
 
 
 def _carried(spec: TrainingSpec) -> list[str]:
