@@ -268,7 +268,7 @@ def main() -> None:
     options.add_argument("--steps", type=int, help="number of steps (default: 1,500), without methods of other rounds")
     options.add_argument("--tune", action="store_true", help="print the losses of tried settings")
     options.add_argument("--part", choices=("all", "small", "realistic"), default="all", help="part to measure")
-    options.add_argument("--size", choices=("core", "gpu"), default="core", help="size of the realistic part")
+    options.add_argument("--size", choices=("core", "proxy", "gpu"), default="core", help="size of the realistic part")
     options.add_argument("--only", help="names of the realistic runs to measure, with commas between")
     chosen = options.parse_args()
     torch.set_num_threads(1)

@@ -7,8 +7,18 @@ from pathlib import Path
 
 from benchmarks.realistic.corpus import read_corpus
 from benchmarks.realistic.outcomes import ROOT, Outcomes, Run
-from benchmarks.realistic.runs import KeptState, Result, dense, rounds
-from benchmarks.realistic.settings import DENSE, METHODS, TRIALS, TUNING_SEED, Size, specification
+from benchmarks.realistic.runs import KeptState, Result, dense, rounds, rounds_without_server
+from benchmarks.realistic.settings import (
+    DENSE,
+    FEWER_SLOTS,
+    METHODS,
+    OURS,
+    TRIALS,
+    TUNING_SEED,
+    Size,
+    specification,
+    with_fewer_slots,
+)
 from benchmarks.report import Row, progress, row
 from benchmarks.training.token_factor import token_factor
 
@@ -31,22 +41,23 @@ def _runs_of_seed(size: Size, seed: int) -> Iterator[Run]:
 
 def trials_of(size: Size) -> list[Run]:
     """Return the runs of tried settings, on files without reported results."""
-    return [Run(name, method, size, TUNING_SEED, "tuning") for name, method in TRIALS.items()]
+    runs = [Run(name, method, size, TUNING_SEED, "tuning") for name, method in TRIALS.items()]
+    return [*runs, Run(f"{FEWER_SLOTS} slots", OURS, with_fewer_slots(size), TUNING_SEED, "tuning")]
 
 
 def measure(runs: Sequence[Run], kept: Outcomes, states: Path = STATES) -> None:
     """Train the ``runs`` that have no kept result, one after the other."""
     if not runs:
         return
-    size = runs[0].size
+    size = runs[0].size  # all runs read the same text
     corpus = read_corpus(size.packages, size.max_characters, size.model.vocab_size, states)
     progress(f"corpus {corpus.digest}: {len(corpus.tokens['train']):,} tokens to train on")
     for run in runs:
         if kept.of(run, corpus.digest) is not None:
             continue
-        started, spec = time.perf_counter(), specification(run.method, size, run.seed, run.steps)
-        train = dense if run.method.how == "dense" else rounds
-        state = KeptState(states / f"{size.name}-{run.split}-{run.seed}-{run.key()}")
+        started, spec = time.perf_counter(), specification(run.method, run.size, run.seed, run.steps)
+        train = {"dense": dense, "rounds": rounds, "all_gather": rounds_without_server}[run.method.how]
+        state = KeptState(states / f"{run.size.name}-{run.split}-{run.seed}-{run.key()}")
         title = f"{run.name}, seed {run.seed}"
         result = train(spec, corpus, run.split, state, size.device, partial(_note, title))
         kept.add(run, corpus.digest, result)
@@ -77,9 +88,15 @@ def kept_rows(size: Size, seeds: Sequence[int]) -> list[Row]:
 
 
 def trial_rows(runs: Sequence[Run], kept: Outcomes) -> list[Row]:
-    """Return the losses of the trials with kept results."""
-    results = {run.name: kept.of(run) for run in runs}
-    return [row(name, "nats per token", [result[0].loss]) for name, result in results.items() if result]
+    """Return the losses of the trials with kept results, and their bytes."""
+    rows = []
+    for run in runs:
+        if (found := kept.of(run)) is not None:
+            result = found[0]
+            dense_bytes = 4 * run.size.model.num_parameters() * run.size.steps
+            note = f"{dense_bytes / result.up:,.0f} times fewer bytes up, {dense_bytes / result.down:,.0f} down"
+            rows.append(row(run.name, "nats per token", [result.loss], note))
+    return rows
 
 
 def rows_of(size: Size, seeds: Sequence[Mapping[str, Result]], prefix: str) -> list[Row]:

@@ -5,8 +5,10 @@ Both kinds run real units by the library. A dense run is one unit whose batch ho
 
 import json
 import shutil
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import numpy as np
 from benchmarks.realistic.corpus import Corpus
 from benchmarks.training.trainers import next_replica_states
 from training_gym.aggregate.aggregation import aggregate
-from training_gym.aggregate.outer_step import initial_outer_state, load_outer_state, save_outer_state
+from training_gym.aggregate.outer_step import OuterState, initial_outer_state, load_outer_state, save_outer_state
 from training_gym.data.dataset import Split, validation_samples
 from training_gym.evaluate.loss import mean_loss
 from training_gym.model.layout import Arrays, NamedArrays, initial_parameters
@@ -55,10 +57,13 @@ class Result:
 
 
 class KeptState:
-    """Files of a run's last complete round in a folder; a newer state replaces the whole folder."""
+    """Files of a run's last complete round in a folder, which a newer state replaces.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    A state of a large model has gigabytes, so that only one in ``seconds`` is written.
+    """
+
+    def __init__(self, folder: Path, seconds: float = 60.0) -> None:
+        self._folder, self._seconds, self._written = folder, seconds, time.monotonic()
 
     def load(self) -> tuple[dict[str, Any], dict[str, bytes]]:
         """Return notes and files; both are empty at the start."""
@@ -67,19 +72,30 @@ class KeptState:
         files = {path.name: path.read_bytes() for path in self._folder.iterdir()}
         return json.loads(files.pop("notes.json")), files
 
-    def save(self, notes: Mapping[str, Any], files: Mapping[str, bytes]) -> None:
-        """Replace the state. An interruption leaves the old state, the new one, or none."""
+    def save(self, notes: Mapping[str, Any], files: Callable[[], Mapping[str, bytes]]) -> None:
+        """Replace the state if it is time. An interruption leaves the old one, the new one, or none."""
+        if time.monotonic() < self._written + self._seconds:
+            return
         new = self._folder.with_suffix(".new")
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir(parents=True)
-        for name, content in {**files, "notes.json": json.dumps(dict(notes)).encode()}.items():
+        for name, content in {**files(), "notes.json": json.dumps(dict(notes)).encode()}.items():
             (new / name).write_bytes(content)
         self.remove()
         new.rename(self._folder)
+        self._written = time.monotonic()
 
     def remove(self) -> None:
         """Remove the state of a finished run."""
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def rounds_without_server(
+    spec: TrainingSpec, corpus: Corpus, held_out: str, kept: KeptState, device: str, note: Note
+) -> Result:
+    """Run :func:`rounds`; every slot fetches the others' payloads."""
+    result = rounds(spec, corpus, held_out, kept, device, note)
+    return replace(result, down=result.up * (spec.replicas - 1))
 
 
 def rounds(spec: TrainingSpec, corpus: Corpus, held_out: str, kept: KeptState, device: str, note: Note) -> Result:
@@ -110,12 +126,21 @@ def rounds(spec: TrainingSpec, corpus: Corpus, held_out: str, kept: KeptState, d
             "restored": sorted(restored),
             "curve": [*done["curve"], round(float(np.mean(losses)), 4)],
         }
-        files = {"model": save_state(parameters), "outer": save_outer_state(spec, outer)}
-        files |= {f"slot-{slot}": save_slot_state(state) for slot, state in states.items()}
-        kept.save(done, files)
+        kept.save(done, partial(_files, spec, parameters, outer, states))
         note(f"round {round_ + 1} of {spec.training.rounds}: {done['curve'][-1]}")
     loss = _loss(spec, parameters, corpus.split(spec, held_out), device)
     return Result(loss, done["up"], done["down"], done["excluded"], done["curve"])
+
+
+def _files(
+    spec: TrainingSpec, parameters: Arrays, outer: OuterState, states: Mapping[int, ReplicaState]
+) -> dict[str, bytes]:
+    files = {"model": save_state(parameters), "outer": save_outer_state(spec, outer)}
+    return files | {f"slot-{slot}": save_slot_state(state) for slot, state in states.items()}
+
+
+def _file(state: NamedArrays) -> dict[str, bytes]:
+    return {"state": save_arrays(state)}
 
 
 def _train_unit(
@@ -152,7 +177,7 @@ def dense(spec: TrainingSpec, corpus: Corpus, held_out: str, kept: KeptState, de
         steps = range(first, min(first + _DENSE_STEPS, total))
         state, loss = train_steps(unit, state, steps, ignore_step, _AllSlots(range(spec.replicas)))
         done = {"step": steps.stop, "curve": [*done["curve"], round(loss, 4)]}
-        kept.save(done, {"state": save_arrays(state)})
+        kept.save(done, partial(_file, state))
         note(f"step {steps.stop} of {total}: {loss:.4f}")
     sent = 4 * spec.num_parameters() * total
     return Result(_loss(spec, parameters_of(state), corpus.split(spec, held_out), device), sent, sent, 0, done["curve"])

@@ -78,6 +78,14 @@ CORE = Size(
     (0.5, 0.65, 0.8),
 )
 """2.2 million parameters, 4 slots of 2,048 tokens, 4.2 million tokens: about 25 minutes of one core a run."""
+PROXY = replace(
+    CORE,
+    name="proxy",
+    model=_llama(2048, 96, 256, 3, 3, 128),
+    steps=480,
+    training=CORE.training | {"batch_size": 4},
+)
+"""0.5 million parameters, 4 slots of 512 tokens: two minutes of one core a run, for trials before those of ``CORE``."""
 GPU = replace(
     CORE,
     name="gpu",
@@ -100,7 +108,7 @@ QUICK = replace(
     steps=30,
     training=CORE.training | {"batch_size": 1, "warmup_steps": 2},
 )
-SIZES = {size.name: size for size in (CORE, GPU, QUICK)}
+SIZES = {size.name: size for size in (CORE, PROXY, GPU, QUICK)}
 
 
 def specification(method: Method, size: Size, seed: int, steps: int | None = None) -> TrainingSpec:
@@ -126,13 +134,22 @@ def _diloco(steps: int, rate: float, momentum: float) -> Method:
     return Method("rounds", {"method": "diloco"} | outer | rounds_of(steps))
 
 
+def _ours(steps: int, bits: int = 2, **others: float) -> Method:
+    return Method("rounds", rounds_of(steps) | sparse(4096, bits) | others)
+
+
+def _sparseloco(steps: int, top_k: int) -> Method:
+    """Return SparseLoCo with Muon inside. More entries than published suit few rounds."""
+    return Method("all_gather", {"method": "sparseloco", "optimizer": "muon", "top_k": top_k} | rounds_of(steps))
+
+
 def _dense(muon: float, adamw: float) -> Method:
     return Method("dense", {"optimizer": "muon", "muon_learning_rate": muon, "learning_rate": adamw})
 
 
 DENSE = Method("dense", {"optimizer": "muon"})
-OURS = Method("rounds", rounds_of(15) | sparse(4096))
-METHODS = {"dense": DENSE, "ours": OURS, "diloco": _diloco(10, 0.7, 0.5)}
+OURS = _ours(15)
+METHODS = {"dense": DENSE, "ours": OURS, "diloco": _diloco(10, 0.7, 0.5), "sparseloco": _sparseloco(15, 512)}
 """Methods with results; ``ours`` has the ``realistic_`` rows."""
 TUNING_SEED = 100
 TRIALS: dict[str, Method] = {
@@ -140,5 +157,30 @@ TRIALS: dict[str, Method] = {
         f"dense, Muon {muon}, AdamW {adamw}": _dense(muon, adamw)
         for muon, adamw in ((0.01, 8e-3), (0.02, 8e-3), (0.04, 8e-3), (0.02, 4e-3), (0.02, 16e-3))
     },
+    "rounds of 15": OURS,
+    **{f"rounds of 15, Muon {muon}": _ours(15, muon_learning_rate=muon) for muon in (0.01, 0.04)},
+    **{
+        f"rounds of 15, outer rate {rate}, momentum {momentum}": _ours(
+            15, outer_learning_rate=rate, outer_momentum=momentum
+        )
+        for rate, momentum in ((1.0, 0.0), (1.0, 0.5), (0.7, 0.6))
+    },
+    "rounds of 10": _ours(10),
+    "rounds of 30, 4 bits": _ours(30, 4),
+    **{
+        f"DiLoCo, rounds of {steps}, outer rate {rate}, momentum {momentum}": _diloco(steps, rate, momentum)
+        for steps in (10, 30)
+        for rate, momentum in ((1.0, 0.0), (0.7, 0.5), (0.9, 0.5), (0.7, 0.7))
+    },
+    **{f"SparseLoCo, {top_k} entries": _sparseloco(15, top_k) for top_k in (256, 512, 1024)},
 }
-"""Settings tried with ``--tune``."""
+"""Settings tried with ``--tune``; ours send all entries at 2 bits unless stated."""
+FEWER_SLOTS = 2
+"""Slots of further trials with as many tokens a step: local batches are larger."""
+
+
+def with_fewer_slots(size: Size) -> Size:
+    """Return the size with ``FEWER_SLOTS``, which read as many tokens a step."""
+    batch = size.training["batch_size"] * size.slots // FEWER_SLOTS
+    name = f"{size.name}-{FEWER_SLOTS}-slots"
+    return replace(size, name=name, slots=FEWER_SLOTS, training=size.training | {"batch_size": batch})

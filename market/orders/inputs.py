@@ -13,10 +13,13 @@ from market.orders.errors import BaseModelNotFound, DatasetNotFound, InvalidBase
 from market.orders.schemas import JobSpec
 from market.platform.storage.client import Storage
 from market.platform.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge
+from training_gym.aggregate.outer_step import outer_state_shapes
 from training_gym.data.dataset import DatasetManifest, check_samples
 from training_gym.data.epochs import settings_with_rounds
 from training_gym.model.base import check_base, completed_settings
 from training_gym.model.folder import ModelManifest, stored_tensors
+from training_gym.model.layout import parameter_shapes
+from training_gym.model.tensors import file_bytes
 from training_gym.spec.architectures import read_model
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import GymError, ManifestError, SpecError
@@ -134,6 +137,7 @@ def require_dataset(storage: Storage, spec: TrainingSpec) -> None:
         spec.dataset,
         spec.start_model,
         spec.start_checkpoint,
+        tuple(outer_state_shapes(spec).items()),
         spec.model.sequence_length,
         spec.model.vocab_size,
         spec.training.objective,
@@ -147,13 +151,27 @@ def _dataset_manifest(storage: Storage, spec: TrainingSpec) -> DatasetManifest:
 
 
 @contextmanager
-def _dataset_errors(spec: TrainingSpec, field: str = _DATASET) -> Iterator[None]:
+def _dataset_errors(spec: TrainingSpec, field: str = _DATASET, what: str = "") -> Iterator[None]:
     try:
         yield
     except BlobNotFound as error:
         raise DatasetNotFound(f"Storage did not find {field}: {error}", field=field) from error
     except (*_UNUSABLE, ManifestError) as error:
-        raise InvalidDataset(f"The dataset {spec.dataset} is not usable: {error}", field=field) from error
+        what = what or f"dataset {spec.dataset}"
+        raise InvalidDataset(f"The {what} is not usable: {error}", field=field) from error
+
+
+def _check_start_checkpoint(storage: Storage, spec: TrainingSpec, checkpoint: str) -> None:
+    field = "data_config.start_checkpoint"
+    with _dataset_errors(spec, field, f"checkpoint {checkpoint}"):
+        found = CheckpointManifest.from_bytes(storage.get(checkpoint, max_bytes=MAX_MANIFEST_BYTES))
+        for name, file, shapes in (
+            ("model", found.model, parameter_shapes(spec)),
+            ("outer_state", found.outer_state, outer_state_shapes(spec)),
+        ):
+            if file is not None and (size := storage.stat(file)) != file_bytes(shapes):
+                detail = f"has {size} bytes; expected {file_bytes(shapes)}. Keep the model and the outer settings"
+                raise ManifestError("wrong_size", name, detail)
 
 
 def _check_dataset(storage: Storage, spec: TrainingSpec) -> None:
@@ -168,11 +186,7 @@ def _check_dataset(storage: Storage, spec: TrainingSpec) -> None:
         with _dataset_errors(spec, "data_config.start_model"):
             storage.stat(spec.start_model)
     if spec.start_checkpoint is not None:
-        with _dataset_errors(spec, "data_config.start_checkpoint"):
-            found = CheckpointManifest.from_bytes(storage.get(spec.start_checkpoint, max_bytes=MAX_MANIFEST_BYTES))
-            for file in (found.model, found.outer_state):
-                if file is not None:
-                    storage.stat(file)
+        _check_start_checkpoint(storage, spec, spec.start_checkpoint)
     window = spec.model.sequence_length + 1
     for name, shards in (("train", manifest.train), ("validation", manifest.validation)):
         if manifest.samples == "text" and (most := max(shard.tokens for shard in shards)) < window:

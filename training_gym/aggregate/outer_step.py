@@ -69,8 +69,12 @@ def load_outer_state(spec: TrainingSpec, data: bytes | None) -> OuterState:
 
 def read_outer_state(spec: TrainingSpec, pieces: Iterable[bytes]) -> OuterState:
     """Return the state in an outer state file, one piece in memory. Raises StateError."""
-    shapes = dict.fromkeys(_carried(spec), (spec.num_parameters(),))
-    return replace(initial_outer_state(spec), **read_arrays(pieces, shapes, "outer_state"))
+    return replace(initial_outer_state(spec), **read_arrays(pieces, outer_state_shapes(spec), "outer_state"))
+
+
+def outer_state_shapes(spec: TrainingSpec) -> dict[str, tuple[int, ...]]:
+    """Return the tensors of an outer state file."""
+    return dict.fromkeys(_carried(spec), (spec.num_parameters(),))
 
 
 def _carried(spec: TrainingSpec) -> list[str]:

@@ -20,6 +20,7 @@ from market.platform.storage.client import Storage, StoredBlob
 from market.platform.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge, StorageUnavailable
 from market.training.rounds import service as rounds
 from training_gym.data.dataset import MAX_SHARD_TOKENS, DatasetManifest, Shard
+from training_gym.spec.config import TrainingSpec
 from zoo_protocol.content import unixfs
 from zoo_protocol.content.cid import InvalidCid, digest_of
 from zoo_protocol.content.unixfs import cid_of_file
@@ -94,8 +95,7 @@ def test_dataset_with_wrong_sizes_is_refused_before_payment(storage, claimed):
     true, wrong = ((Shard(stored, size, "0x" + "00" * 32),) for size in (5, claimed))
     for splits in ((wrong, true), (true, wrong)):
         dataset = storage.put(DatasetManifest(*splits).to_bytes(), max_bytes=1 << 20).cid
-        spec = mock.Mock(dataset=dataset, start_model=None, model=mock.Mock(sequence_length=3, vocab_size=256))
-        spec.training.objective = "causal_lm"
+        spec = TrainingSpec.from_dict({"data_config": {"dataset": dataset}})
         with pytest.raises(InvalidDataset, match="the file has 5 bytes"):
             require_dataset(storage, spec)
 

@@ -11,7 +11,7 @@ from benchmarks.realistic import part
 from benchmarks.realistic.corpus import Corpus, read_corpus
 from benchmarks.realistic.outcomes import Outcomes, Run
 from benchmarks.realistic.runs import KeptState, Note, Result, dense, rounds
-from benchmarks.realistic.settings import CORE, DENSE, GPU, METHODS, QUICK, Size, specification
+from benchmarks.realistic.settings import CORE, DENSE, GPU, METHODS, PROXY, QUICK, Size, specification
 
 TOKENS = np.random.default_rng(1).integers(0, 500, 4_000).astype(np.uint16)
 CORPUS = Corpus(dict.fromkeys(("train", "tuning", "validation"), np.sort(TOKENS)), 0, "c" * 16)
@@ -22,7 +22,7 @@ def train(how: str, folder: Path, note: Note = lambda _: None) -> Result:
     method = METHODS[how]
     spec = specification(method, TINY, 1)
     run = dense if method.how == "dense" else rounds
-    return run(spec, CORPUS, "validation", KeptState(folder), "cpu", note)
+    return run(spec, CORPUS, "validation", KeptState(folder, 0), "cpu", note)
 
 
 @pytest.mark.parametrize(("how", "loss"), [("dense", 4.8165), ("ours", 4.9887)])
@@ -94,12 +94,12 @@ def test_gpu_size_is_large() -> None:
     assert GPU.tokens >= 300_000_000
 
 
-@pytest.mark.parametrize("size", [CORE, GPU, QUICK])
+@pytest.mark.parametrize("size", [CORE, PROXY, GPU])
 def test_rounds_make_up_realistic_steps(size: Size) -> None:
     for run in [*part.runs_of(size, [1]), *part.trials_of(size)]:
         training = specification(run.method, run.size, run.seed, run.steps).training
         assert training.rounds * training.inner_steps == (run.steps or size.steps)
-        assert training.batch_size * size.model.sequence_length >= 2048 or size is QUICK
+        assert training.batch_size * size.model.sequence_length >= 2048 or size is PROXY
 
 
 def test_corpus_holds_out_whole_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
