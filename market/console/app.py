@@ -17,7 +17,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from market.chain.errors import ChainError
-from market.console import live, sign_in
+from market.console import acts, live, sign_in
 from market.console.errors import SignInNeeded
 from market.console.pages import PAGES
 from market.console.rendering import STATIC
@@ -66,6 +66,7 @@ def create_console() -> FastAPI:
         console.add_exception_handler(error, _refused)
     console.include_router(sign_in.router)
     console.include_router(live.router)
+    console.include_router(acts.router)
     for page in PAGES:
         console.include_router(page.router, dependencies=[admission(page.audience)])
     console.mount("/static", GZipMiddleware(StaticFiles(directory=STATIC)))

@@ -31,7 +31,12 @@ DEVNET_CHAIN_ID = 31337
 _RPC_SECONDS = 10.0
 _NEXT = re.compile(r"/console(/[\w./?&=%-]*)?")
 RelayedMethod = Literal[
-    "eth_accounts", "eth_chainId", "personal_sign", "eth_sendTransaction", "eth_getTransactionReceipt"
+    "eth_accounts",
+    "eth_chainId",
+    "personal_sign",
+    "eth_signTypedData_v4",
+    "eth_sendTransaction",
+    "eth_getTransactionReceipt",
 ]
 
 

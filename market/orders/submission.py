@@ -33,7 +33,7 @@ from market.orders.models import PayerDraws
 from market.orders.schemas import JobSpec, Quote, SubmitJob
 from market.orders.terms import MAX_UNITS, SignedTerms, Terms, parse_terms, require_aggregation_memory, sign_terms
 from market.platform.db.base import from_unix, utc_now
-from market.platform.db.bulk_insert import insert_together, violates
+from market.platform.db.bulk_insert import Condition, insert_together, violates
 from market.platform.db.session import UnitOfWork, enqueue_after_commit
 from market.platform.events.service import MARKET, new_event
 from market.platform.http.errors import NonceReplayed
@@ -125,7 +125,9 @@ def _parse(request: _Request, services: Services) -> tuple[_Request, Terms]:
     return request, terms
 
 
-def write_within_caps(session: Session, signed: SignedTerms, principal: Principal) -> Job:
+def write_within_caps(
+    session: Session, signed: SignedTerms, principal: Principal, only_if: Condition | None = None
+) -> Job:
     """Write the job, count it against the caps and queue its opening, in one transaction.
 
     Raises:
@@ -136,17 +138,20 @@ def write_within_caps(session: Session, signed: SignedTerms, principal: Principa
     limits = [] if principal.limit_id is None else [(principal.limit_id, "the API key")]
     if signed.request.organisation is not None:
         limits += organisations.limits_for(session, signed.request.organisation, signed.order.payer)
-    job = write(session, signed, principal)
+    job = write(session, signed, principal, only_if)
     if limits:
         spending.reserve(session, job.id, signed.order.budget, limits)
     return job
 
 
-def write(unit: UnitOfWork, signed: SignedTerms, principal: Principal) -> Job:
+def write(unit: UnitOfWork, signed: SignedTerms, principal: Principal, only_if: Condition | None = None) -> Job:
     """Write the job and queue its opening by one statement, for accounts without a cap.
 
     The statement adds the budget to the payer's total under a constraint. Concurrent submissions therefore cannot
     exceed the balance together.
+
+    Args:
+        only_if: condition that the caller is still signed in; default: its credential of the API is live.
 
     Raises:
         NonceReplayed: the payer used this nonce before.
@@ -188,7 +193,7 @@ def write(unit: UnitOfWork, signed: SignedTerms, principal: Principal) -> Job:
             job,
             new_event(unit, job.id, "status", {"status": job.status, "reason": None}),
             _opening(unit, signed),
-            only_if=accounts.still_live(principal),
+            only_if=only_if or accounts.still_live(principal),
         )
     except IntegrityError as error:
         if violates(error, PayerDraws.COVERED):

@@ -4,9 +4,10 @@ import pytest
 from kit.browser.accessibility import overflow, violations
 from kit.browser.console import Console
 
+from market.console.page import Audience
 from market.console.pages import PAGES
 
-PATHS = [f"/console{page.path.rstrip('/')}" for page in PAGES]
+PATHS = [f"/console{page.path.rstrip('/')}" for page in PAGES if page.audience is not Audience.NODE]
 
 
 @pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 360)])

@@ -17,6 +17,7 @@ from market.console.pages import (
     transactions,
     treasury,
 )
+from market.console.pages.mine import access, my_jobs, new_job, node
 
 PAGES: tuple[Page, ...] = (
     network.PAGE,
@@ -31,6 +32,10 @@ PAGES: tuple[Page, ...] = (
     transactions.PAGE,
     system.PAGE,
     audit.PAGE,
+    my_jobs.PAGE,
+    new_job.PAGE,
+    node.PAGE,
+    access.PAGE,
     account.PAGE,
     design.PAGE,
 )

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, delete, select, update
+from sqlalchemy import ColumnElement, bindparam, delete, exists, select, update
 from sqlalchemy.orm import Session
 
 from market.console.sessions.models import ConsoleSession
@@ -15,6 +15,14 @@ def _is_live(now: datetime, idle_since: datetime) -> tuple[ColumnElement[bool], 
         ConsoleSession.expires_at > now,
         ConsoleSession.seen_at > idle_since,
     )
+
+
+STILL_LIVE = exists().where(
+    ConsoleSession.id == bindparam("console_session_id"),
+    ConsoleSession.ended_at.is_(None),
+    ConsoleSession.expires_at > bindparam("console_session_used_at"),
+)
+"""Condition that a session has not ended, for conditional writes."""
 
 
 def live_session(session: Session, secret_hash: str, now: datetime, idle_since: datetime) -> ConsoleSession | None:

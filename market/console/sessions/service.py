@@ -19,6 +19,7 @@ from market.console.sessions import repository
 from market.console.sessions.models import ConsoleSession
 from market.console.sessions.roles import read_roles
 from market.platform.db.base import utc_now
+from market.platform.db.bulk_insert import Condition
 from market.platform.events.service import record
 from market.platform.http.services import Services
 from zoo_protocol.hashing import sha256, to_hex
@@ -100,6 +101,12 @@ def refresh_roles(services: Services, session_id: int, address: str) -> None:
 def list_sessions(session: Session, address: str) -> list[ConsoleSession]:
     now = utc_now()
     return repository.live_sessions(session, address, now, now - IDLE)
+
+
+def still_live(visitor: Visitor) -> Condition:
+    """Return the condition that the visitor's session has not ended, for a conditional write."""
+    values = {"console_session_id": visitor.session_id, "console_session_used_at": utc_now()}
+    return Condition(repository.STILL_LIVE, values)
 
 
 def end_session(session: Session, address: str, session_id: int | None) -> None:

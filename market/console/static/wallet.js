@@ -82,4 +82,11 @@ document.addEventListener("DOMContentLoaded", () => {
     button.addEventListener("click", () => tryToSignIn(button, address, devnetProvider(address)));
   }
 });
-window.zooWallet = { chosenWallet, post };
+
+// Report of a sent act; its failure must not hide the act itself.
+async function record(sent) {
+  const headers = { "Content-Type": "application/json", "X-CSRF-Token": document.querySelector('meta[name="csrf-token"]').content };
+  await fetch("/console/acts/sent", { method: "POST", headers, body: JSON.stringify(sent), credentials: "same-origin" }).catch(() => {});
+}
+
+window.zooWallet = { chosenWallet, post, record };
