@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The slowest first: they run two at a time.
 CHECKS := check-types check-dead-code check-prose check-imports check-lint check-format
 
-.PHONY: setup demo test test-long test-kubo check $(CHECKS) compiled solidity hooks bench bench-peers fmt lock contracts clean
+.PHONY: setup demo test test-long test-kubo check $(CHECKS) compiled solidity hooks screenshots bench bench-peers fmt lock contracts clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -32,7 +32,7 @@ contracts/node_modules/.installed: contracts/package-lock.json | $(VENV)/.instal
 
 setup: $(VENV)/.installed contracts/node_modules/.installed ## install everything, pinned
 
-demo: setup ## run the main job on real parts, from stake to receipt (JOB=finetune adds a chat adapter; KEEP=1 leaves the stack running)
+demo: setup ## run the main job on real parts, from stake to receipt (JOB=finetune adds a chat adapter, JOB=processes has a node of two; KEEP=1 leaves the stack running)
 	$(BIN)/zoo-compute demo $(if $(JOB),--job $(JOB)) $(if $(KEEP),--keep)
 
 check: setup ## lint, formatting, types, import layers, prose, dead code; two at a time
@@ -90,6 +90,9 @@ $(PEERS)/%/.installed: benchmarks/peers/%.txt
 	$(PYTHON) -m venv $(PEERS)/$*
 	$(PEERS)/$*/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
+
+screenshots: setup ## write pictures of each page of the console into build/screenshots
+	$(BIN)/python -m benchmarks.console.screenshots build/screenshots
 
 bench: setup ## list the benchmarks and how to run each
 	@grep -oE '^## .*|`[^`]*(python -m benchmarks|make demo)[^`]*`' benchmarks/README.md | uniq

@@ -1,9 +1,11 @@
 """Damage by dishonest providers: some of eight workers attack a byte model's training.
 
-``python -m benchmarks.byzantine --json``. Every honest unit is a real one (``run_unit``), every payload uses the wire
-format, and ``ours`` is ``training_gym.aggregate.aggregation.aggregate``. Peers are the textbook rules on the decoded
-vectors, set to expect a quarter of attackers. A value is the validation loss relative to that of eight honest workers
-under the plain mean, minus one. The attackers know every honest payload of the round and collude:
+``python -m benchmarks.byzantine [--json] [--quick] [--part {all,short,long}] [--seeds N] [--kept]``.
+
+Every honest unit is a real one (``run_unit``), every payload uses the wire format, and ``ours`` is
+``training_gym.aggregate.aggregation.aggregate``. Peers are the textbook rules on the decoded vectors, set to expect a
+quarter of attackers. A value is the validation loss relative to that of eight honest workers under the plain mean,
+minus one. The attackers know every honest payload of the round and collude:
 
 - ``flip``: -5 times the honest mean (sign flip);
 - ``alie``: honest mean - 1.5 standard deviations in each coordinate (Baruch et al., 2019);
@@ -15,30 +17,47 @@ under the plain mean, minus one. The attackers know every honest payload of the 
 These rows use ``SETTINGS``, which is not a job's default. ``default_ATTACK_25_…`` use a job's defaults (Muon, all
 entries at 2 bits both ways, rounds of 20 steps), under ours and under the mean. ``four_ATTACK_25_ours`` have four
 workers at these defaults, one of them an attacker, relative to four honest ones.
+
+Long part
+---------
+``long_ATTACK_25`` and ``_37`` are under ours, after 200 rounds of 8 steps at the default method. They are relative to
+eight honest workers under ours. The attack ``adaptive`` knows all rules (``robustness/adaptive.py``): it sends the most
+harmful of the payloads that aggregation accepts. ``--kept`` reports kept runs without measuring. An interrupted run
+continues from its last tenth round. All losses are of 4,096 windows.
 """
 
+import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.report import Row, progress, row, run
+from benchmarks.report import Row, print_report, progress, report_options, row
+from benchmarks.robustness import long_runs
+from benchmarks.robustness.kept import ROOT, KeptRuns
+from benchmarks.robustness.long_runs import WINDOWS
 from benchmarks.training.corpus import standard_library
 from benchmarks.training.trainers import next_replica_states, train_unit
 from training_gym.aggregate.aggregation import aggregate
 from training_gym.aggregate.outer_step import OuterState, initial_outer_state, outer_step
 from training_gym.compress.payload_format import decode, encode
-from training_gym.data.dataset import one_shard
+from training_gym.data.dataset import one_shard, validation_samples
 from training_gym.data.shards import Tokens
-from training_gym.evaluate.loss import validation_loss
+from training_gym.evaluate.loss import mean_loss
 from training_gym.model.layout import Arrays, initial_parameters
 from training_gym.spec.architectures import read_model
 from training_gym.spec.config import TrainingConfig, TrainingSpec
 from training_gym.units.replica_state import fresh_slot_state
 
+MODEL = read_model({"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "sequence_length": 32})
+LONG_ROUNDS = 200
+KEPT = ROOT / "benchmarks" / "results" / "byzantine.jsonl"
+STATES = ROOT / ".benchmarks" / "byzantine"
 WORKERS = 8
 BAD = {0: 0, 12: 1, 25: 2, 37: 3}
 """Attackers of eight, by the percentage in a row's name."""
@@ -156,14 +175,22 @@ def train(
         parameters, state, excluded = _next(aggregator, spec, parameters, payloads, state)
         handed, restored = next_replica_states(spec, after, payloads, excluded, restored)
         states |= handed
-    return validation_loss(spec, parameters, one_shard(spec, texts[1]))
+    return _loss(spec, parameters, texts[1])
 
 
-def measure(quick: bool) -> list[Row]:
+def _loss(spec: TrainingSpec, parameters: Arrays, held_out: Tokens) -> float:
+    return mean_loss(spec, parameters, validation_samples(one_shard(spec, held_out), WINDOWS))
+
+
+def long_part(seeds: int, kept: KeptRuns, rounds: int = LONG_ROUNDS, **settings: Any) -> list[Row]:
+    """Return the rows of the long runs, which are measured unless they are kept."""
+    specs = [long_runs.spec_of(MODEL, seed, rounds, WORKERS, **settings) for seed in range(1, seeds + 1)]
+    return long_runs.rows_of(specs, standard_library(1 << 22), ATTACKS, kept)
+
+
+def short_part(quick: bool) -> list[Row]:
     """Return the rows of every attack, share and aggregator, over three seeds."""
-    torch.set_num_threads(1)
-    model = read_model({"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "sequence_length": 32})
-    steps = 2 if quick else 8
+    model, steps = MODEL, 2 if quick else 8
     training = TrainingConfig(rounds=2 if quick else 12, inner_steps=steps, segment_steps=steps, **SETTINGS)
     texts = standard_library(1 << 22)
     attacks, shares = (["flip", "stale"], {25: 2, 37: 3}) if quick else (list(ATTACKS), BAD)
@@ -171,7 +198,7 @@ def measure(quick: bool) -> list[Row]:
     diverged: list[int] = []
     for seed in range(1 if quick else 3):
         spec = TrainingSpec(model, "unused", replace(training, seed=seed), replicas=WORKERS)
-        start = validation_loss(spec, initial_parameters(spec), one_shard(spec, texts[1]))
+        start = _loss(spec, initial_parameters(spec), texts[1])
         honest = {name: train(spec, texts, "flip", 0, name) for name in (*PEERS, "ours")}
         lost = 0
         for attack in attacks:
@@ -209,5 +236,26 @@ def _by_default(
     return rows
 
 
+def main() -> None:
+    options = report_options("byzantine")
+    options.add_argument("--part", choices=("all", "short", "long"), default="all", help="part to measure")
+    options.add_argument("--seeds", type=int, default=3, help="number of seeds of the long part (default: 3)")
+    options.add_argument("--kept", action="store_true", help="report the kept long runs without measuring")
+    chosen = options.parse_args()
+    torch.set_num_threads(1)
+    started, rows = time.perf_counter(), []
+    if chosen.part != "long" and not chosen.kept:
+        rows += short_part(chosen.quick)
+    if chosen.part != "short":
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "kept.jsonl" if chosen.quick else KEPT
+            kept = KeptRuns(path, Path(folder) if chosen.quick else STATES, can_measure=not chosen.kept)
+            if chosen.quick:
+                rows += long_part(1, kept, rounds=2, inner_steps=2, segment_steps=2, batch_size=4)
+            else:
+                rows += long_part(chosen.seeds, kept)
+    print_report("byzantine", rows, time.perf_counter() - started, chosen.json)
+
+
 if __name__ == "__main__":
-    run("byzantine", measure)
+    main()

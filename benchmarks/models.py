@@ -9,6 +9,9 @@
 - ``unit_copies``: largest resident memory that a unit adds to its process, in copies of the trained parameters.
 - ``aggregation_copies``: the most that an aggregation allocates without its decoded payloads, in the same copies.
 - ``hash_share``: time of the digests of a unit's states to that of the unit.
+- ``hash_gbps_per_core``: bytes of one large tensor digested per second of a core's time.
+- ``peak_share_PROFILE_SIZE``: operations a second of a whole unit to those of a large matrix product.
+  The note has what an operator sets for a tier. Without a GPU only the CPU's profile has rows.
 - ``lora_payload_share``: bytes of the LoRA unit's payload to those of the base's weights.
 - ``replay_mismatches`` of ``segments_replayed``: six architectures, whole and LoRA; another process replays.
 - ``logits_max_difference``: trained and exported models, loaded by ``from_pretrained``.
@@ -28,11 +31,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any, ParamSpec, TypeVar
 
 from benchmarks.report import Row, progress, row, run
-from benchmarks.training import data_runs, model_runs, process_runs, tuning_runs, unit_memory
-from training_gym.runtime.profile import CPU
+from benchmarks.training import data_runs, model_runs, process_runs, profile_speed, tuning_runs, unit_memory
+from benchmarks.training.profile_speed import Speed
+from training_gym.runtime.profile import CPU, CUDA, ExecutionProfile
 from training_gym.spec.adapters import read_adapter
 from training_gym.spec.architectures import ARCHITECTURES, ModelConfig, read_model
 from training_gym.spec.config import TrainingConfig, TrainingSpec
@@ -40,6 +45,11 @@ from training_gym.spec.config import TrainingConfig, TrainingSpec
 _ANY_CID = "bafkreihdwdcefgh4dqkjv67uzcmw7ojee6xedzdetojuzjevtenxquvyku"
 TURNS = 3
 """Pairs of runs of each ratio of training."""
+_PROFILES = [
+    (CPU, "float32", 256, [(256, 6), (512, 4)]),
+    (CUDA, "bfloat16", 2048, [(1024, 16), (2048, 16)]),
+]
+"""Profile, precision, sequence length, and (width, layers) of the models whose speed is measured."""
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -103,6 +113,47 @@ def memory(quick: bool, directory: Path) -> list[Row]:
         row("aggregation_copies", "copies", joined, note),
         row("hash_share", "ratio", shares, note),
     ]
+
+
+def hashing(quick: bool, directory: Path) -> Row:
+    """Return the row of the digest of one tensor."""
+    size = (1 << 22) + 3 if quick else 1 << 26
+    speeds: dict[int, list[float]] = {1: [], 2: []}
+    for _ in range(1 if quick else TURNS):
+        for threads, found in speeds.items():
+            found.append(in_fresh_process(unit_memory.hash_gbps, size, threads, directory))
+    two = median(speeds[2])
+    note = f"one tensor of {size:,} values; {two:.2f} in two threads: 12 GB on 8 cores in {12 / (8 * two):.2f} s"
+    return row("hash_gbps_per_core", "GB/s", speeds[1], note)
+
+
+def profiles(quick: bool, directory: Path) -> list[Row]:
+    """Return the rows of speed per profile and model, on the devices that are here."""
+    rows = []
+    for profile, precision, length, models in _PROFILES:
+        if profile is CUDA and not in_fresh_process(profile_speed.has_gpu):
+            continue
+        steps = {"inner_steps": 2, "batch_size": 2} if quick else {"inner_steps": 4, "batch_size": 8}
+        for width, layers in [(64, 2)] if quick else models:
+            size = {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": max(4, width // 64)}
+            model = read_model(size | {"sequence_length": 32 if quick else length, "vocab_size": 4096})
+            spec = specification(model, False, precision=precision, segment_steps=2, **steps)
+            turns = range(1 if quick else TURNS)
+            speeds = [in_fresh_process(profile_speed.unit_speed, profile, spec, directory) for _ in turns]
+            rows.append(_peak_share(profile, spec, speeds))
+    return rows
+
+
+def _peak_share(profile: ExecutionProfile, spec: TrainingSpec, speeds: Sequence[Speed]) -> Row:
+    shares = [speed.peak_share for speed in speeds]
+    tokens, peak = (median(getattr(speed, name) for speed in speeds) for name in ("tokens", "peak_flops"))
+    parameters = f"{spec.num_parameters() / 1e6:.0f}m"
+    note = (
+        f"{parameters} parameters: {tokens:,.0f} tokens/s; peak_flops_per_gpu.{spec.training.precision} {peak:.3g}, "
+        f"reference_share_bps {median(shares) * 10_000:,.0f}"
+    )
+    progress(f"{profile.name}: {note}")
+    return row(f"peak_share_{profile.name}_{parameters}", "share", shares, note)
 
 
 def replays(quick: bool, directory: Path) -> list[Row]:
@@ -218,11 +269,12 @@ def lacks() -> str:
 
 def measure(quick: bool) -> list[Row]:
     """Return all rows."""
-    os.environ.update(CPU.variables)  # started processes inherit them before they load torch
+    os.environ.update(CUDA.variables)  # started processes inherit them, the CPU's too, before they load torch
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory)
         trained = speeds(quick, folder) + memory(quick, folder) + replays(quick, folder) + processes(quick)
-        return trained + tuning(quick, folder) + data_speed(quick, folder)
+        measured = [hashing(quick, folder), *profiles(quick, folder)]
+        return trained + measured + tuning(quick, folder) + data_speed(quick, folder)
 
 
 if __name__ == "__main__":

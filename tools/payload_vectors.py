@@ -1,10 +1,12 @@
-"""Writes the vectors of the payload format: ``python -m tools.payload_vectors``.
+"""Writes vectors of payloads and tensors: ``python -m tools.payload_vectors``.
 
 ``payloads.json`` is committed; ``tests/property/test_gym_wire.py`` holds the code to it. Another implementation needs
-nothing else: values in, payload out, and the reason why each malformed payload is refused.
+nothing else: values in, payload out, and the reason why each malformed payload is refused. ``tensors.json`` has leaves
+of tensors of one and of several chunks, whose values are those of :func:`_wave`.
 """
 
 import json
+import math
 import struct
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,9 @@ from typing import Any
 import numpy as np
 
 from training_gym.compress.payload_format import Format, decode_vector, encode_vector
+from training_gym.model.tensors import tensor_leaf
 from training_gym.spec.errors import PayloadError
+from zoo_protocol.hashing import to_hex
 
 FOLDER = Path(__file__).resolve().parents[1] / "tests" / "vectors"
 LAYOUT = bytes(range(32))
@@ -47,6 +51,16 @@ SEVERAL: list[tuple[str, int, int, list[int]]] = [
     ("all entries of several tensors", 4096, 2, [5, 4096 + 9, 31, 1]),
 ]
 """Cases of several tensors, by their sizes; values of odd tensors are a thousandth of the others'."""
+
+
+def leaves() -> list[dict[str, Any]]:
+    shapes: list[tuple[str, list[int]]] = [("bias", []), ("norm", [7]), ("full", [1024, 1024]), ("more", [1025, 1024])]
+    shapes.append(("error_feedback", [2**21 + 3]))
+    written = []
+    for name, shape in shapes:
+        values = np.array(_wave(math.prod(shape)), np.float32).reshape(shape)
+        written.append({"name": name, "shape": shape, "leaf": to_hex(tensor_leaf(name, values))})
+    return written
 
 
 def _tensors(sizes: list[int]) -> list[float]:
@@ -140,3 +154,4 @@ if __name__ == "__main__":
         f'"{kind}": [\n' + ",\n".join(json.dumps(case) for case in cases) + "\n]" for kind, cases in document.items()
     ]
     (FOLDER / "payloads.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    (FOLDER / "tensors.json").write_text(json.dumps({"tensors": leaves()}, indent=1) + "\n")

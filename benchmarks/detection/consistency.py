@@ -18,7 +18,7 @@ from benchmarks.training.corpus import standard_library
 from benchmarks.training.trainers import train_unit
 from training_gym.aggregate.aggregation import admit, aggregate, measure_payloads, sketch_seed
 from training_gym.aggregate.outer_step import initial_outer_state
-from training_gym.aggregate.robust import decide
+from training_gym.aggregate.robust import WEIGHT_ONE, decide
 from training_gym.compress.link_adaptation import decode_adapted, top_k_levels, with_top_k
 from training_gym.compress.payload_format import encode
 from training_gym.data.dataset import one_shard
@@ -144,7 +144,7 @@ def _checked(
     windows = held_out(one_shard(spec, held), seed)
     decoded = {slot: decode_adapted(spec, payload) for slot, payload in payloads.items()}
     last = np.zeros(spec.num_parameters(), np.float32)
-    decision = decide(measure_payloads(admit(spec, payloads, last), last, seed))
+    decision = decide(measure_payloads(admit(spec, payloads, last), dict.fromkeys(payloads, WEIGHT_ONE), last, seed))
     found = measure(spec, parameters, decoded, lambda tried: mean_loss(spec, tried, windows))
     return found, {slot for slot, verdict in decision.verdicts.items() if not verdict.included}
 

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.report import timed
 from training_gym.aggregate.aggregation import aggregate, batches
 from training_gym.compress.payload_format import decoded_bytes, encode, uplink
 from training_gym.data.dataset import one_shard
 from training_gym.model.layout import initial_parameters
-from training_gym.model.tensors import write_arrays
+from training_gym.model.tensors import mapped_arrays, tensor_leaf, write_arrays
 from training_gym.runtime.determinism import configure
 from training_gym.runtime.profile import CPU
 from training_gym.spec.config import TrainingSpec
@@ -79,6 +80,17 @@ def hash_share(spec: TrainingSpec, folder: Path) -> float:
     for segment in range(spec.segments):
         inner_digest(unit, segment, start_state(unit), bytes(32))
     return (time.perf_counter() - started) / whole
+
+
+def hash_gbps(size: int, threads: int, folder: Path) -> float:
+    """Return GB/s per core of the digest of a mapped tensor, by the processor's time."""
+    file = folder / f"tensor-{size}"
+    if not file.exists():
+        write_arrays(file, {"embedding": np.arange(size, dtype=np.float32)})
+    values = mapped_arrays(file)["embedding"]
+    tensor_leaf("embedding", values, threads)  # reads the file into memory
+    _, seconds = timed(lambda: tensor_leaf("embedding", values, threads), 3, time.process_time)
+    return values.nbytes / seconds / 1e9
 
 
 def _reset_peak() -> int:

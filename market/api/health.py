@@ -13,6 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from market.accounts.errors import NotAuthenticated
 from market.chain.service import indexed_head, waiting_intents
 from market.chain.views import ChainViews
+from market.governance import service as governance
 from market.jobs import service as jobs
 from market.ledger.reconciliation import last_reconciliation
 from market.payments.rewards import service as rewards
@@ -94,6 +95,7 @@ def get_metrics(services: ServicesDep, request: Request) -> Response:
             services.metrics.acknowledgements(*astuple(outstanding(session)))
             services.metrics.settlements_void(void_batches(session))
             services.metrics.rewards(rewards.void_posts(session), rewards.unposted_epochs(session, utc_now()))
+            services.metrics.governance_alarms(governance.alarm_count(session))
             services.metrics.market_holds(jobs.count_by_status(session), providers.count_by_status(session))
             last = last_reconciliation(session)
         if last is not None:

@@ -154,6 +154,15 @@ def final_events_about(session: Session, topics: Collection[str]) -> list[ChainE
     return _events(session, is_named, ChainBlock.number <= final)
 
 
+def final_events_with(session: Session, event: str, topics: Collection[str]) -> list[ChainEvent]:
+    """Return the final events with the first topic ``event`` and any of ``topics``, in order."""
+    if not topics:
+        return []
+    final = select(ChainCursor.finalised_number).scalar_subquery()
+    matches = or_(*(ChainLog.topics.contains([event, topic]) for topic in topics))
+    return _events(session, matches, ChainBlock.number <= final)
+
+
 def _events(session: Session, *conditions: ColumnElement[bool]) -> list[ChainEvent]:
     rows = session.execute(
         select(ChainLog, ChainBlock)

@@ -1,5 +1,6 @@
 """Transaction intents, repeated contract calls and final events, for the market's features."""
 
+from collections.abc import Collection
 from datetime import timedelta
 from typing import NotRequired, Unpack
 
@@ -121,6 +122,11 @@ def final_events(session: Session, topic: str) -> list[ChainEvent]:
 def final_events_named(session: Session, contract: str, event: str) -> list[ChainEvent]:
     """Return all final events of one kind, in order; for rare kinds."""
     return final_events(session, event_topic(contract, event))
+
+
+def final_events_of_kind(session: Session, contract: str, event: str, topics: Collection[str]) -> list[ChainEvent]:
+    """Return all final events of one kind with any of the indexed ``topics``, in order."""
+    return repository.final_events_with(session, event_topic(contract, event), topics)
 
 
 def waiting_intents(session: Session) -> dict[str, int]:

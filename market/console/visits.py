@@ -28,7 +28,7 @@ class Visit:
 
     Attributes:
         has_ended: the cookie's session has ended.
-        names: names of addresses on this page besides the contracts and the visitor; pages add to it.
+        names: names of addresses on this page, of the contracts at first; pages add to it.
         cookies: cookies that the rendered page sets; None deletes one.
         later: work after the response, such as reads of the chain.
     """
@@ -40,6 +40,10 @@ class Visit:
     names: dict[str, str] = field(default_factory=dict)
     cookies: dict[str, str | None] = field(default_factory=dict)
     later: BackgroundTasks = field(default_factory=BackgroundTasks)
+
+    def __post_init__(self) -> None:
+        contracts = {address: name for name, address in self.deployment.contracts.items()}
+        self.names = contracts | self.names
 
     @property
     def wallet(self) -> Visitor:
@@ -61,10 +65,10 @@ class Visit:
         raise RoleMissing(f"it needs one of {needed}; this wallet has {', '.join(sorted(roles)) or 'no role'}")
 
     def name_of(self, address: str) -> str | None:
-        """Return the name of an address: the visitor's, a contract's, or one that the page knows."""
+        """Return the name of an address, if this page knows one."""
         if self.visitor is not None and address == self.visitor.address:
             return "you"
-        return self.names.get(address) or self.deployment.name_at(address)
+        return self.names.get(address)
 
     def render(self, template: str, status: int = 200, **values: object) -> HTMLResponse:
         """Return the page. Templates see ``visit``, ``pages`` (the navigation) and ``values``."""

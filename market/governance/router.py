@@ -8,7 +8,7 @@ from market.accounts.deps import AdminAccount, CurrentAccount, SignedInAccount
 from market.accounts.errors import NotPermitted, SessionRequired
 from market.chain.contracts.codec import Deployment
 from market.chain.views import ChainViews
-from market.governance import acts, service
+from market.governance import acts, parameters, payments, service
 from market.governance.errors import ActRefused, EventNotFound, OperationNotFound, PayoutNotFound
 from market.governance.schemas import (
     ActProgress,
@@ -18,6 +18,8 @@ from market.governance.schemas import (
     EventPage,
     EventView,
     OperationPage,
+    ParameterValue,
+    PaymentView,
     PayoutView,
     PreparedView,
     PrepareRequest,
@@ -145,6 +147,18 @@ def list_alarms(session: Reads, services: ServicesDep) -> list[EventView]:
 def acknowledge_event(event_id: EventId, account: AdminAccount, session: Uow) -> None:
     """End an alarm, as an admin of the market. The audit log records it."""
     service.acknowledge(session, event_id, account.address)
+
+
+@router.get("/governance/parameters")
+def list_parameters(session: Reads, services: ServicesDep) -> list[ParameterValue]:
+    """Return the contracts' parameters by final events, with the changes that wait."""
+    return parameters.parameters(session, _contracts(session, services), services.network, utc_now())
+
+
+@router.get("/governance/payments")
+def list_payments(session: Reads) -> list[PaymentView]:
+    """Return the treasury's payments by final events, newest first."""
+    return payments.payments(session)
 
 
 @router.get("/governance/roles")

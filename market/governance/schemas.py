@@ -135,6 +135,30 @@ class SentActRequest(RequestModel):
     stage: Stage
 
 
+class ParameterValue(BaseModel):
+    """Parameter of the contracts that an act changes."""
+
+    act: str = Field(description="Key of the act that changes it.")
+    label: str
+    value: WeiOut = Field(description="Basis points, wei or seconds.")
+    words: str = Field(description="The value with its unit.")
+    changed_at: datetime | None = Field(description="Last change; null if no event shows one.")
+    tx_hash: str | None
+    pending: list[OperationView] = Field(description="Changes that wait in the timelock.")
+
+
+class PaymentView(BaseModel):
+    """Payment of the treasury."""
+
+    fund: str
+    recipient: str
+    amount_wei: WeiOut
+    purpose: str = Field(description="Hash of the document that states the purpose.")
+    grant_id: int | None = Field(description="Number of the grant; null for other payments.")
+    at: datetime
+    tx_hash: str
+
+
 class ParameterView(BaseModel):
     """Argument of an act."""
 

@@ -3,13 +3,14 @@
 No function here asks the chain, so pages never wait for it. :mod:`market.governance.acts` prepares transactions.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
 
 from sqlalchemy.orm import Session
 
 from market.chain.contracts.codec import Deployment
-from market.chain.service import final_events
+from market.chain.service import final_events_of_kind
 from market.domain.network import NetworkParameters
 from market.governance import repository
 from market.governance.errors import EventNotFound, OperationNotFound
@@ -26,6 +27,7 @@ from market.governance.schemas import (
 )
 from market.payments.rewards import posted as posted_rewards
 from market.payments.settlement import posted as posted_batches
+from market.payments.settlement.posted import OwnBatch
 from market.platform.db.base import utc_now
 from market.platform.db.rows import from_row
 from market.platform.events.service import record
@@ -86,25 +88,14 @@ def as_operation(row: TimelockOperation) -> Operation:
 
 def payouts_under_challenge(session: Session, now: datetime) -> list[PayoutView]:
     """Return batches and epochs whose countdown runs, compared with the market's own record."""
-    return [payout_view(session, row) for row in repository.payouts_after(session, now, _MAX_PAYOUTS)]
-
-
-def payout_view(session: Session, row: PostedPayout) -> PayoutView:
-    """Return a posted payout with the payees of the market's own record."""
-    lines = _batch_lines(session, row) if row.kind == "batch" else []
-    if row.kind == "batch":
-        differences, payees, count = _compare_batch(session, row, lines)
-    else:
-        differences, payees, count = _compare_epoch(session, row)
-    return from_row(
-        PayoutView,
-        row,
-        agrees=not differences,
-        differences=differences,
-        lines=lines,
-        payees=[Payee(account=account, amount_wei=wei) for account, wei in payees],
-        payee_count=count,
-    )
+    rows = repository.payouts_after(session, now, _MAX_PAYOUTS)
+    batches = [row for row in rows if row.kind == "batch"]
+    own = posted_batches.own_batches(session, {row.root for row in batches}, MAX_PAYEES)
+    lines = _batch_lines(session, [row.number for row in batches])
+    return [
+        _batch_view(row, own.get(row.root), lines[row.number]) if row.kind == "batch" else _epoch_view(session, row)
+        for row in rows
+    ]
 
 
 def events(session: Session, contracts: Contracts, after: int | None = None, limit: int = 50) -> list[EventView]:
@@ -117,6 +108,11 @@ def events(session: Session, contracts: Contracts, after: int | None = None, lim
 def alarms(session: Session, contracts: Contracts) -> list[EventView]:
     """Return the newest events that were neither sent from here nor acknowledged."""
     return [_event_view(session, row, contracts, is_alarm=True) for row in _alarms(session)]
+
+
+def alarm_count(session: Session) -> int:
+    """Return the number of alarms, for monitoring."""
+    return len(_alarms(session))
 
 
 def acknowledge(session: Session, event_id: int, actor: str) -> None:
@@ -162,30 +158,27 @@ def _status(row: TimelockOperation, now: datetime) -> OperationStatus:
     return "due" if now >= row.ready_at else "waiting"
 
 
-def _batch_lines(session: Session, row: PostedPayout) -> list[PayoutLine]:
-    topic = f"0x{row.number:064x}"
-    found = (event for event in final_events(session, topic) if event.name == "JobSettled")
-    return [
-        PayoutLine(
-            job_id=event.args["jobId"],
-            units=event.args["units"],
-            from_round=event.args["fromRound"],
-            to_round=event.args["toRound"],
-            paid_wei=event.args["paid"],
-            fee_wei=event.args["fee"],
-            last=event.args["last"],
+def _batch_lines(session: Session, numbers: Sequence[int]) -> defaultdict[int, list[PayoutLine]]:
+    found: defaultdict[int, list[PayoutLine]] = defaultdict(list)
+    topics = [f"0x{number:064x}" for number in numbers]
+    for event in final_events_of_kind(session, "JobEscrow", "JobSettled", topics):
+        args = event.args
+        line = PayoutLine(
+            job_id=args["jobId"],
+            units=args["units"],
+            from_round=args["fromRound"],
+            to_round=args["toRound"],
+            paid_wei=args["paid"],
+            fee_wei=args["fee"],
+            last=args["last"],
         )
-        for event in found
-        if event.args["batchId"] == row.number
-    ]
+        found[args["batchId"]].append(line)
+    return found
 
 
-def _compare_batch(
-    session: Session, row: PostedPayout, lines: Sequence[PayoutLine]
-) -> tuple[list[str], Sequence[tuple[str, int]], int]:
-    own = posted_batches.own_batch(session, row.root, MAX_PAYEES)
+def _batch_view(row: PostedPayout, own: OwnBatch | None, lines: list[PayoutLine]) -> PayoutView:
     if own is None:
-        return ["The market has no record of a batch with this root."], (), 0
+        return _payout_view(row, ["The market has no record of a batch with this root."], lines, (), 0)
     differences = []
     if own.void_reason is not None and row.vetoed_tx is None:
         differences.append(f"The market's record is void: {own.void_reason}.")
@@ -195,20 +188,38 @@ def _compare_batch(
     recorded_lines = {(one.job_id, one.units, one.from_round, one.to_round, one.last) for one in own.lines}
     if recorded_lines != {(one.job_id, one.units, one.from_round, one.to_round, one.last) for one in lines}:
         differences.append("The lines of jobs differ from the market's record.")
-    return differences, own.payees, own.payee_count
+    return _payout_view(row, differences, lines, own.payees, own.payee_count)
 
 
-def _compare_epoch(session: Session, row: PostedPayout) -> tuple[list[str], Sequence[tuple[str, int]], int]:
+def _epoch_view(session: Session, row: PostedPayout) -> PayoutView:
     own = posted_rewards.own_post(session, row.root, MAX_PAYEES)
     if own is None:
-        return ["The market has no record of an epoch with this root."], (), 0
+        return _payout_view(row, ["The market has no record of an epoch with this root."], [], (), 0)
     differences = []
     if own.void_reason is not None and row.vetoed_tx is None:
         differences.append(f"The market's record is void: {own.void_reason}.")
     if own.total_wei != row.net_wei:
         recorded, posted = exact_zen(own.total_wei), exact_zen(row.net_wei)
         differences.append(f"The record pays {recorded}; the chain has {posted}.")
-    return differences, own.payees, own.payee_count
+    return _payout_view(row, differences, [], own.payees, own.payee_count)
+
+
+def _payout_view(
+    row: PostedPayout,
+    differences: list[str],
+    lines: list[PayoutLine],
+    payees: Sequence[tuple[str, int]],
+    payee_count: int,
+) -> PayoutView:
+    return from_row(
+        PayoutView,
+        row,
+        agrees=not differences,
+        differences=differences,
+        lines=lines,
+        payees=[Payee(account=account, amount_wei=wei) for account, wei in payees],
+        payee_count=payee_count,
+    )
 
 
 def _event_view(session: Session, row: GovernanceEvent, contracts: Contracts, *, is_alarm: bool) -> EventView:

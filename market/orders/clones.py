@@ -42,7 +42,8 @@ def extend(
 ) -> JobSpec:
     """Return a request for a job's continuation, by default for its missing rounds.
 
-    Another seed selects other training data than those of the first job.
+    It starts from the last checkpoint with its outer state, and goes on in the order of data. The rates start where
+    they ended, or at their peak if they ended at 0.
 
     Raises:
         JobNotFound: the job does not exist, or the caller may not see it.
@@ -59,8 +60,12 @@ def extend(
     given = changes.model_dump(exclude_none=True)
     training: dict[str, Any] = dict(job.spec["training_config"])
     training["rounds"] = given.pop("rounds", None) or job.rounds - job.current_round or job.rounds
-    training["seed"] = (training["seed"] + last[0].round) % 2**53
-    data = {**job.spec["data_config"], "start_model": last[0].model_cid}
+    data = {name: value for name, value in job.spec["data_config"].items() if name != "start_model"}
+    data |= {
+        "start_checkpoint": last[0].cid,
+        "start_round": data.get("start_round", 0) + last[0].round,
+        "start_rate_share": training["final_rate_share"] or 1.0,
+    }
     return _request(network, job, {**job.spec, "training_config": training, "data_config": data}, given)
 
 

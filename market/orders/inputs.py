@@ -22,6 +22,7 @@ from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import GymError, ManifestError, SpecError
 from training_gym.spec.manifests import MAX_MANIFEST_BYTES
 from training_gym.spec.setting_fields import cid
+from training_gym.units.checkpoint import CheckpointManifest
 from zoo_protocol.content.cid import InvalidCid
 
 _BASE, _DATASET = "model_config.base", "data_config.dataset"
@@ -132,6 +133,7 @@ def require_dataset(storage: Storage, spec: TrainingSpec) -> None:
     inputs = (
         spec.dataset,
         spec.start_model,
+        spec.start_checkpoint,
         spec.model.sequence_length,
         spec.model.vocab_size,
         spec.training.objective,
@@ -165,6 +167,12 @@ def _check_dataset(storage: Storage, spec: TrainingSpec) -> None:
     if spec.start_model is not None:
         with _dataset_errors(spec, "data_config.start_model"):
             storage.stat(spec.start_model)
+    if spec.start_checkpoint is not None:
+        with _dataset_errors(spec, "data_config.start_checkpoint"):
+            found = CheckpointManifest.from_bytes(storage.get(spec.start_checkpoint, max_bytes=MAX_MANIFEST_BYTES))
+            for file in (found.model, found.outer_state):
+                if file is not None:
+                    storage.stat(file)
     window = spec.model.sequence_length + 1
     for name, shards in (("train", manifest.train), ("validation", manifest.validation)):
         if manifest.samples == "text" and (most := max(shard.tokens for shard in shards)) < window:

@@ -58,9 +58,20 @@ def expected_throughput(spec: TrainingSpec, nodes: int, compute_seconds: float) 
 def rate_schedule(spec: TrainingSpec) -> str:
     """Return the course of the learning rates in words (``training_gym.units.unit.rate_share``)."""
     training = spec.training
-    steps, share = training.rounds * training.inner_steps, training.final_rate_share
-    decay = "constant" if share == 1 else f"linear decay to {share:.0%} of the peak rates at step {steps}"
-    start = "" if spec.start_model is None else "; the start model brings its parameters only: the schedule begins anew"
+    steps, share, first = training.rounds * training.inner_steps, training.final_rate_share, spec.start_rate_share
+    decay = f"linear decay to {share:.0%} of the peak rates at step {steps}"
+    if share == first:
+        decay = "constant" if share == 1 else f"constant at {share:.0%} of the peak rates"
+    elif first != 1:
+        decay = f"linear change from {first:.0%} to {share:.0%} of the peak rates at step {steps}"
+    start = ""
+    if spec.start_model is not None:
+        start = "; the start model brings its parameters only: the schedule begins anew"
+    if spec.start_checkpoint is not None:
+        start = (
+            f"; continues after round {spec.start_round:,} with the checkpoint's parameters, outer momentum and "
+            "residual, on the next data. Replicas begin with fresh optimiser moments and error feedback"
+        )
     return f"warm-up over {training.warmup_steps} steps, then {decay}{start}"
 
 

@@ -54,7 +54,7 @@ class RegistrationRequest(RequestModel):
 class NodeProblem(BaseModel):
     """Problem of a node that its operator can solve. It excludes no node."""
 
-    code: Annotated[str, Field(examples=["network_not_removed"])]
+    code: str
     detail: str
     remedy: str
 

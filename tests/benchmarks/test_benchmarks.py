@@ -28,6 +28,7 @@ ROWS = {
         *("hardware_check_bronze", "extra_compute_points", "hashing_share", "dispute_transactions"),
         *("cheat_profit_max", "burst_profit_max", "lazy_profit_max", "honest_profit_min"),
     },
+    "console": {"worst_ms", "worst_to_queries", "worst_paint_ms", "worst_kb"},
     "codec": {"encode_gb_s", "decode_gb_s", "bits_per_parameter", "entropy_excess"},
     "placement": {
         *("decisions_per_second_1213", "decisions_per_second_10000", "wait_p50_seconds", "brute_force_gap"),

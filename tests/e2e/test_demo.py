@@ -237,3 +237,26 @@ def test_finetune_demo_slashes_made_up_adapter(devnet: Devnet) -> None:
     adapter, base = folder / "adapter_model.safetensors", folder / "base" / "model.safetensors"
     assert 0 < adapter.stat().st_size < base.stat().st_size
     assert re.search("^chat: .*[a-z]", done.stderr, re.MULTILINE)
+
+
+@pytest.mark.timeout(1_300)
+def test_processes_demo_repeats_unit_and_slashes(devnet: Devnet) -> None:
+    argv = [sys.executable, "-m", "zoo_compute", "demo", "--job", "processes", "--keep", "--json"]
+    argv += ["--directory", str(devnet.directory)]
+    done = subprocess.run(argv, cwd=ROOT, env=clean(), capture_output=True, text=True, timeout=1_200, check=False)
+    assert done.returncode == 0, done.stderr
+    receipt = json.loads(done.stdout)
+    info = json.loads(devnet.command("info", "--json").stdout)
+    cheat = info["accounts"]["providers"][0]["address"]
+    assert [(slash["provider"], slash["path"]) for slash in receipt["slashes"]] == [(cheat, "dispute")]
+    _check_that_committee_upheld_dispute(info, receipt, cheat)
+    _check_that_others_keep_their_stake(info)
+    own = [(unit["round"], unit["status"], unit["reason"]) for unit in receipt["units"] if unit["provider"] == cheat]
+    assert own[:3] == [(0, "lost", "process_lost"), (0, "verified", None), (1, "rejected", "incorrect_computation")]
+    moved = _transfers_of(info)
+    owed = {unit["provider"]: 0 for unit in receipt["units"]}
+    for unit in receipt["units"]:
+        owed[unit["provider"]] += int(unit["paid_wei"])
+    assert owed == {provider: moved.get(provider, 0) for provider in owed}
+    assert 0 < owed[cheat] < sum(owed.values())
+    assert "trained on 2 processes over" in done.stderr

@@ -18,7 +18,7 @@ import numpy as np
 
 from training_gym.aggregate.fixed_point import FRACTION_BITS, MAX_MAGNITUDE, Fixed, dot, sketches, units_of
 from training_gym.aggregate.outer_step import OuterState, initial_outer_state, outer_step
-from training_gym.aggregate.robust import FACTOR_ONE, Lengths, Measurement, Verdict, decide, lengths
+from training_gym.aggregate.robust import FACTOR_ONE, WEIGHT_ONE, Lengths, Measurement, Verdict, decide, lengths
 from training_gym.compress.codes import Units
 from training_gym.compress.link_adaptation import decode_adapted
 from training_gym.compress.payload_format import Payload, decoded_bytes, uplink
@@ -30,8 +30,6 @@ from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import PayloadError
 from zoo_protocol.hashing import sha256
 
-WEIGHT_ONE = 1 << 12
-"""Weight of a payload of the current round; weights are multiples of 2**-12."""
 MAX_PAYLOADS = 1 << 12
 MAX_DECODED_BYTES = 1 << 28
 """Decoded payloads in memory at once, but always a batch of ``MIN_BATCH``. Batches are decoded twice."""
@@ -111,11 +109,16 @@ def aggregate(
         return aggregate_decoded(spec, parameters, taken, weights, state, in_place=in_place)
     weights = _checked(weights, payloads)
     seed = sketch_seed({slot: sha256(data) for slot, data in payloads.items()})
-    measurements, refused = measure(spec, payloads, state.aggregate, seed)
+    measurements, refused = measure(spec, payloads, weights, state.aggregate, seed)
     decision = decide(measurements)
     verdicts = decision.verdicts | refused
     return finish_aggregation(  # a variable of the sum would keep it in memory
-        spec, parameters, verdicts, sum_included(spec, payloads, decision.factors, weights), state, in_place=in_place
+        spec,
+        parameters,
+        verdicts,
+        sum_included(spec, payloads, decision.factors, decision.weights),
+        state,
+        in_place=in_place,
     )
 
 
@@ -131,9 +134,9 @@ def aggregate_decoded(
     """Return what :func:`aggregate` returns, for payloads that were admitted one by one."""
     weights = _checked(weights, taken)
     seed = sketch_seed({slot: item.sha256 for slot, item in taken.items()})
-    decision = decide(measure_payloads(taken, state.aggregate, seed))
+    decision = decide(measure_payloads(taken, weights, state.aggregate, seed))
     admitted = {slot: item.payload for slot, item in taken.items() if item.payload is not None}
-    counted = _counted(admitted, decision.factors, weights)
+    counted = _counted(admitted, decision.factors, decision.weights)
     mean = _mean_of(counted, state.aggregate, _room_of_mean(state, in_place)) if counted.weight else None
     return _stepped(spec, parameters, decision.verdicts | refused_verdicts(taken), mean, state, in_place=in_place)
 
@@ -162,14 +165,14 @@ def payloads_per_batch(spec: TrainingSpec) -> int:
 
 
 def measure(
-    spec: TrainingSpec, payloads: Mapping[int, bytes], last: Vector, seed: bytes
+    spec: TrainingSpec, payloads: Mapping[int, bytes], weights: Mapping[int, int], last: Vector, seed: bytes
 ) -> tuple[dict[int, Measurement], dict[int, Verdict]]:
     """Return the measurements of the admitted payloads and the verdicts of the others."""
     measurements: dict[int, Measurement] = {}
     refused: dict[int, Verdict] = {}
     for batch in batches(spec, payloads):
         taken = admit(spec, batch, last)
-        measurements |= measure_payloads(taken, last, seed)
+        measurements |= measure_payloads(taken, weights, last, seed)
         refused |= refused_verdicts(taken)
     return measurements, refused
 
@@ -251,7 +254,9 @@ def refused_verdicts(taken: Mapping[int, DecodedPayload]) -> dict[int, Verdict]:
     return {slot: item.refusal for slot, item in taken.items() if item.refusal is not None}
 
 
-def measure_payloads(taken: Mapping[int, DecodedPayload], last: Vector, seed: bytes) -> dict[int, Measurement]:
+def measure_payloads(
+    taken: Mapping[int, DecodedPayload], weights: Mapping[int, int], last: Vector, seed: bytes
+) -> dict[int, Measurement]:
     """Return the admitted payloads' measurements against ``last``, for ``robust.decide``."""
     squared_center = dot(last, last) if last.any() else 0
     admitted = {slot: item.payload for slot, item in taken.items() if item.payload is not None}
@@ -260,7 +265,7 @@ def measure_payloads(taken: Mapping[int, DecodedPayload], last: Vector, seed: by
         measured = taken[slot].lengths
         assert measured is not None  # since it was admitted
         distance = measured.squared_norm - 2 * measured.product + squared_center
-        found[slot] = Measurement(measured.squared_norm, distance, sketch)
+        found[slot] = Measurement(measured.squared_norm, distance, measured.product, sketch, weights[slot])
     return found
 
 

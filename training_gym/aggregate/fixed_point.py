@@ -155,7 +155,14 @@ def _add(payload: Payload, units: Units, part: slice, words: NDArray[np.uint16],
 
 
 def squared_distances(sketches: Fixed) -> NDArray[np.int64]:
-    """Return squared distances [n, n] of the directions of ``sketches`` [n, 1024], in 2**-40.
+    """Return squared distances [n, n] of the directions of ``sketches`` [n, 1024], in 2**-40."""
+    products = direction_products(sketches)
+    squares = np.diag(products)
+    return squares[:, None] + squares[None, :] - 2 * products
+
+
+def direction_products(sketches: Fixed) -> NDArray[np.int64]:
+    """Return the inner products [n, n] of the directions of ``sketches`` [n, 1024], in 2**-40.
 
     Rows become integer vectors of length 2**20, so no sum exceeds 2**53 and the float64 product is exact.
     """
@@ -164,6 +171,4 @@ def squared_distances(sketches: Fixed) -> NDArray[np.int64]:
         short = row >> max(0, int(np.abs(row).max()).bit_length() - _ROW_BITS)
         if length := math.isqrt(int(short @ short)):
             rows[number] = (short << _DIRECTION_BITS) // length
-    products = rows @ rows.T
-    squares = np.diag(products)
-    return (squares[:, None] + squares[None, :] - 2 * products).astype(np.int64)
+    return (rows @ rows.T).astype(np.int64)

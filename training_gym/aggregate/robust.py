@@ -1,21 +1,28 @@
 """Robust selection and clipping of payloads, from small measurements. No torch.
 
-Four rules apply in turn to whole vectors, since rules by coordinate waste sparse payloads:
+Five rules apply in turn to whole vectors, since rules by coordinate waste sparse payloads:
 
 1. Norm gate: exclude payloads beyond ``GATE`` times the median norm.
 2. Copies: replicas train on different data, so honest payloads do not coincide. If the squared distance of payloads is
    below ``COPY`` of the usual one (the median payload's median distance), only the lowest slot counts. Dishonest
    providers that agree on a payload therefore count once.
-3. Multi-Krum (Blanchard et al., 2017): exclude the payload with the widest neighbourhood while that is wider than
-   ``OUTLIER`` times the median. Of n payloads at most f = min(n * ASSUMED_BAD, (n - 3) / 2) are excluded. A
-   neighbourhood reaches to the (n - f - 2)th nearest payload. The paper's sum over neighbours would let colluding
-   payloads near each other hide.
-4. CenteredClip, one pass (Karimireddy et al., 2021), about the last aggregate v. An included payload p counts as
-   v + (p - v) * min(1, t / |p - v|), where t is the median of the |p - v|.
+3. Opposed: exclude a payload that points against the sum of the others' directions and against the last aggregate v,
+   or clearly against the former. Distances of flipped payloads are not wider once honest ones are nearly orthogonal
+   (a mean cosine below 1/11), but signs still show them. Fewer than half of the payloads are excluded.
+4. Multi-Krum (Blanchard et al., 2017): exclude the payload with the widest neighbourhood while that is wider than
+   ``OUTLIER`` times the median. Of n payloads at most f = min(n * ASSUMED_BAD, (n - 3) / 2) are excluded, together
+   with rule 3. A neighbourhood reaches to the (n - f - 2)th nearest payload. The paper's sum over neighbours would let
+   colluding payloads near each other hide.
+5. CenteredClip, one pass (Karimireddy et al., 2021), about v. An included p counts as
+   v + (p - v) * min(1, t / |p - v|). Here t is the largest |p - v| below those of the assumed bad quarter.
 
-Distances in 2 and 3 are between directions, estimated by count-sketches. Rules 1 and 4 handle lengths; a short vector
-must not pass for a near one. All arithmetic is integer or exact, so every node with the payloads reaches the same
-decision. Statistics only exclude payloads; only a replay proves false work.
+Late payloads started elsewhere, so the fresh ones alone define medians, neighbourhoods, sums and t. A late payload is
+opposed if it points against v, the mean of payloads with its own or a nearby start. Late payloads have at most half of
+the fresh ones' weight.
+
+Distances and sums in 2 to 4 are of directions, estimated by count-sketches. Rules 1 and 5 handle lengths; a short
+vector must not pass for a near one. Arithmetic is of integers, or of float64 in a fixed order, so every node with the
+payloads reaches the same decision. Statistics only exclude payloads; only a replay proves false work.
 """
 
 import math
@@ -24,7 +31,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from training_gym.aggregate.fixed_point import Fixed, product, squared_distances, squared_norm
+from training_gym.aggregate.fixed_point import (
+    SKETCH_SIZE,
+    Fixed,
+    direction_products,
+    product,
+    squared_distances,
+    squared_norm,
+)
 from training_gym.compress.payload_format import Payload
 from training_gym.model.tensors import Vector
 
@@ -32,7 +46,13 @@ GATE = 4
 ASSUMED_BAD = 0.25
 OUTLIER = 1.2
 COPY = 0.5
-RESTORED_FOR = ("krum_outlier",)
+CLEAR = 3
+"""Standard deviations of a sketched cosine, 1 / sqrt(``SKETCH_SIZE``), beyond which its sign is clear."""
+WEIGHT_ONE = 1 << 12
+"""Weight of a payload of the current round; weights are multiples of 2**-12."""
+MAX_LATE_SHARE = 0.5
+"""Largest weight of the included late payloads, in shares of that of the fresh ones."""
+RESTORED_FOR = ("krum_outlier", "opposed")
 """Verdicts after which a replica sends the excluded payload again through its error feedback.
 
 Norm outliers are not restored, since the next payload would be longer still, nor copies, which a lower slot has sent.
@@ -57,20 +77,25 @@ class Measurement:
     Attributes:
         squared_norm: exact, in units of 2**-72.
         squared_distance: to the last aggregate, exact, in units of 2**-72.
+        product: with the last aggregate, exact, in units of 2**-72.
         sketch: count-sketch [1024].
+        weight: below ``WEIGHT_ONE`` for a late payload.
     """
 
     squared_norm: int
     squared_distance: int
+    product: int
     sketch: Fixed
+    weight: int
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Verdicts of all measured slots, and the clip factor (1..``FACTOR_ONE``) of those included."""
+    """Verdicts of all measured slots, with factor (1..``FACTOR_ONE``) and weight if included."""
 
     verdicts: dict[int, Verdict]
     factors: dict[int, int]
+    weights: dict[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,28 +115,76 @@ def lengths(payload: Payload, last: Vector | None) -> Lengths:
 
 
 def decide(measurements: Mapping[int, Measurement]) -> Decision:
-    """Apply the four rules to the measurements by slot, in any order."""
+    """Apply the five rules to the measurements by slot, in any order."""
     verdicts = {slot: Verdict(True, "included", "entered the mean") for slot in sorted(measurements)}
+    fresh = [slot for slot in verdicts if measurements[slot].weight == WEIGHT_ONE] or list(verdicts)
+
+    def exclude(slots: Sequence[int], code: str, message: str) -> None:
+        verdicts.update(dict.fromkeys(slots, Verdict(False, code, message)))
+
+    def left(slots: Sequence[int]) -> list[int]:
+        return [slot for slot in slots if verdicts[slot].included]
+
     norms = {slot: math.isqrt(measurements[slot].squared_norm) for slot in verdicts}
-    limit = GATE * median(list(norms.values()))
-    for slot, norm in norms.items():
-        if norm > limit:
-            verdicts[slot] = Verdict(False, "norm_outlier", f"norm is beyond {GATE} times the median")
-    kept = [slot for slot, verdict in verdicts.items() if verdict.included]
-    for slot in _copies(kept, measurements):
-        verdicts[slot] = Verdict(False, "near_copy", "nearly coincides with the payload of a lower slot")
-    kept = [slot for slot in kept if verdicts[slot].included]
-    for slot in _far_from_the_others(kept, measurements):
-        verdicts[slot] = Verdict(False, "krum_outlier", "lies far from the payloads that lie near each other")
-    distances = {
-        slot: math.isqrt(measurements[slot].squared_distance) for slot, verdict in verdicts.items() if verdict.included
-    }
-    reach = median(list(distances.values()))
+    limit = GATE * median([norms[slot] for slot in fresh])
+    too_long = [slot for slot, norm in norms.items() if norm > limit]
+    exclude(too_long, "norm_outlier", f"norm is beyond {GATE} times the median")
+    copies = _copies(left(list(verdicts)), measurements)
+    exclude(copies, "near_copy", "nearly coincides with the payload of a lower slot")
+    compared = left(fresh)
+    opposed = _opposed(compared, measurements)
+    late = [slot for slot in left(list(verdicts)) if slot not in fresh and measurements[slot].product < 0]
+    exclude([*opposed, *late], "opposed", "points against the other payloads or the last aggregate")
+    allowed = int(len(compared) * ASSUMED_BAD) - len(opposed)
+    far = _far_from_the_others(left(fresh), measurements, allowed)
+    exclude(far, "krum_outlier", "lies far from the payloads that lie near each other")
+    included = left(list(verdicts))
+    distances = {slot: math.isqrt(measurements[slot].squared_distance) for slot in included}
+    reach = _reach([distances[slot] for slot in included if slot in fresh] or list(distances.values()))
     factors = {
         slot: min(FACTOR_ONE, max(1, reach * FACTOR_ONE // distance)) if distance else FACTOR_ONE
         for slot, distance in distances.items()
     }
-    return Decision(verdicts, factors)
+    return Decision(verdicts, factors, _bounded({slot: measurements[slot].weight for slot in included}))
+
+
+def _reach(distances: Sequence[int]) -> int:
+    """Return the largest distance but for the assumed bad quarter, rounded up; 0 if empty."""
+    bad = -(-len(distances) // round(1 / ASSUMED_BAD))
+    return sorted(distances)[max(0, len(distances) - 1 - bad)] if distances else 0
+
+
+def _bounded(weights: Mapping[int, int]) -> dict[int, int]:
+    """Return the weights, those of late payloads reduced to ``MAX_LATE_SHARE`` of the others."""
+    fresh = sum(weight for weight in weights.values() if weight == WEIGHT_ONE)
+    late, most = sum(weights.values()) - fresh, int(fresh * MAX_LATE_SHARE)
+    if not fresh or late <= most:
+        return dict(weights)
+    return {slot: weight if weight == WEIGHT_ONE else max(1, weight * most // late) for slot, weight in weights.items()}
+
+
+def _opposed(slots: Sequence[int], measurements: Mapping[int, Measurement]) -> list[int]:
+    """Return the slots that point against the others, the most opposed first."""
+    if len(slots) < 3:  # of two payloads neither is the majority
+        return []
+    near = direction_products(np.stack([measurements[slot].sketch for slot in slots])) >> 8  # sums stay within int64
+    against_last = np.array([measurements[slot].product < 0 for slot in slots])
+    own, left, out = np.diag(near), np.ones(len(slots), bool), []
+    sums = near.sum(axis=1)
+    for _ in range((len(slots) - 1) // 2):
+        with_others = sums - own
+        squared_rest = sums[left].sum() - 2 * sums + own  # of the sum of the others
+        scores = with_others.astype(np.float64)
+        is_clear = SKETCH_SIZE * (scores * scores) > CLEAR**2 * (own.astype(np.float64) * squared_rest)
+        is_opposed = left & (with_others < 0) & (against_last | is_clear)
+        if not is_opposed.any():
+            break
+        worst = is_opposed & against_last if (is_opposed & against_last).any() else is_opposed
+        most = int(np.argmin(np.where(worst, with_others, 0)))
+        left[most] = False
+        out.append(slots[most])
+        sums = sums - near[:, most]
+    return out
 
 
 def median(numbers: Sequence[int]) -> int:
@@ -135,9 +208,9 @@ def _copies(slots: Sequence[int], measurements: Mapping[int, Measurement]) -> li
     return copies
 
 
-def _far_from_the_others(slots: Sequence[int], measurements: Mapping[int, Measurement]) -> list[int]:
-    """Return the slots whose neighbourhoods are unusually wide, the widest first."""
-    bad = min(int(len(slots) * ASSUMED_BAD), (len(slots) - 3) // 2)
+def _far_from_the_others(slots: Sequence[int], measurements: Mapping[int, Measurement], allowed: int) -> list[int]:
+    """Return at most ``allowed`` slots with unusually wide neighbourhoods, the widest first."""
+    bad = min(allowed, (len(slots) - 3) // 2)
     if bad < 1:
         return []
     distances = _distances(slots, measurements)

@@ -7,7 +7,7 @@ decision from all summaries. Each leaf then sums its included payloads, and the 
 import base64
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -35,7 +35,9 @@ class Summary:
                 str(slot): [
                     str(item.squared_norm),
                     str(item.squared_distance),
+                    str(item.product),
                     base64.b64encode(item.sketch.astype("<i8").tobytes()).decode(),
+                    item.weight,
                 ]
                 for slot, item in self.measurements.items()
             },
@@ -47,16 +49,20 @@ class Summary:
         """Return the summary in an object of :meth:`to_json`."""
         return cls(
             {
-                int(slot): Measurement(int(norm), int(distance), np.frombuffer(base64.b64decode(sketch), "<i8"))
-                for slot, (norm, distance, sketch) in document["measurements"].items()
+                int(slot): Measurement(
+                    int(norm), int(distance), int(product), np.frombuffer(base64.b64decode(sketch), "<i8"), weight
+                )
+                for slot, (norm, distance, product, sketch, weight) in document["measurements"].items()
             },
             {int(slot): Verdict(False, code, message) for slot, (code, message) in document["refused"].items()},
         )
 
 
-def summarise(spec: TrainingSpec, payloads: Mapping[int, bytes], last: Vector, seed: bytes) -> Summary:
+def summarise(
+    spec: TrainingSpec, payloads: Mapping[int, bytes], weights: Mapping[int, int], last: Vector, seed: bytes
+) -> Summary:
     """Return a leaf's summary of ``payloads`` against ``last``; leaves share ``seed``."""
-    return Summary(*measure(spec, payloads, last, seed))
+    return Summary(*measure(spec, payloads, weights, last, seed))
 
 
 def decide_together(summaries: Iterable[Summary]) -> Decision:
@@ -67,14 +73,12 @@ def decide_together(summaries: Iterable[Summary]) -> Decision:
         measurements |= summary.measurements
         refused |= summary.refused
     decision = decide(measurements)
-    return Decision(decision.verdicts | refused, decision.factors)
+    return replace(decision, verdicts=decision.verdicts | refused)
 
 
-def leaf_sum(
-    spec: TrainingSpec, payloads: Mapping[int, bytes], weights: Mapping[int, int], decision: Decision
-) -> PartialSum:
+def leaf_sum(spec: TrainingSpec, payloads: Mapping[int, bytes], decision: Decision) -> PartialSum:
     """Return the sum over a leaf's included ``payloads``."""
-    return sum_included(spec, payloads, decision.factors, weights)
+    return sum_included(spec, payloads, decision.factors, decision.weights)
 
 
 def merge_all(sums: Iterable[PartialSum]) -> PartialSum:

@@ -184,7 +184,7 @@ class Split:
             shard: open_shard(content, layout, sizes[shard], spec.model.vocab_size, f"dataset.{shard}")
             for shard, content in present.items()
         }
-        self.order = SampleOrder(counts, spec.training.seed)
+        self.order = SampleOrder(counts, order_seed(spec))
 
     def sample(self, shard: int, sample: int) -> Sample:
         """Return the rows of a sample. Raises StateError: its shard is not present."""
@@ -203,6 +203,19 @@ class Split:
         other = copy.copy(self)
         other._present = {**self._present, shard: file._replace(tokens=changed)}
         return other
+
+
+def order_seed(spec: TrainingSpec) -> int:
+    """Return the seed of the order of samples: the job's, mixed with the model of its start.
+
+    So two jobs in a row with one seed read the same data in different orders. A continuation of a checkpoint keeps the
+    order and goes on in it.
+    """
+    starts = [cid for cid in (spec.start_model, spec.base) if cid is not None]
+    if not starts:
+        return spec.training.seed
+    mixed = sha256("/".join(["zoo-order-start-1", str(spec.training.seed), *starts]).encode())
+    return int.from_bytes(mixed[:8], "big")
 
 
 def one_shard(spec: TrainingSpec, content: bytes | Tokens, layout: Layout | None = None, samples: int = 0) -> Split:
@@ -235,7 +248,7 @@ def read_split(
 def unit_places(spec: TrainingSpec, order: SampleOrder, round_: int, slot: int, steps: range) -> list[tuple[int, int]]:
     """Return shard and sample of what a unit reads in these inner ``steps``, in order."""
     training = spec.training
-    first = (round_ * training.inner_steps + steps.start) * training.batch_size
+    first = ((spec.start_round + round_) * training.inner_steps + steps.start) * training.batch_size
     read = range(first, first + len(steps) * training.batch_size)
     return [order.place(position_of(slot, spec.replicas, sample)) for sample in read]
 

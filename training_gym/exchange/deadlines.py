@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from training_gym.aggregate.aggregation import WEIGHT_ONE
+from training_gym.aggregate.robust import WEIGHT_ONE
 from training_gym.compress.link_adaptation import with_top_k
 from training_gym.compress.payload_format import decode, top_k_of
 from training_gym.spec.config import TrainingSpec

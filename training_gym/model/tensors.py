@@ -6,6 +6,7 @@ A flat vector is the concatenation of the model's parameters in canonical (sorte
 import hashlib
 import json
 import math
+import os
 import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,28 +31,42 @@ _HEADER_PER_TENSOR = 512
 _MAPPED_TYPES = {"F32": "<f4"}
 
 
+CHUNK = 1 << 20
+"""Values that one hash of a leaf covers (4 MiB), so that threads share a large tensor."""
+LEAF_VERSIONS = "zoo-tensor-1 zoo-tensor-2"
+"""Kinds of leaves, part of the environment class: nodes that digest otherwise are not compared by bits."""
+HASH_THREADS = min(8, os.cpu_count() or 1)
+
+
 class TensorDigest:
     """Merkle root with one leaf per array, in the names' order (:mod:`zoo_protocol.merkle`).
 
-    The tree proves that a state contains a tensor, or differs in it, without the other tensors. A leaf hashes
-    ``"zoo-tensor-1" || header || SHA2-256 of the values``. The header is ``["name","F32",[shape]]`` as JSON without
-    blanks, preceded by its length; the values are float32, little-endian.
+    The tree proves that a state contains a tensor, or differs in it, without the other tensors. A leaf hashes version,
+    header and the SHA2-256 of each :data:`CHUNK` of the values. The header is ``["name","F32",[shape]]`` as JSON
+    without blanks, preceded by its length; the values are float32, little-endian. The version is ``zoo-tensor-1`` for
+    one chunk and ``zoo-tensor-2`` for several.
     """
 
     def __init__(self) -> None:
         self._leaves: list[bytes] = []
         self._header = b""
-        self._values = hashlib.sha256()
+        self._chunks: list[bytes] = []
+        self._values, self._room = hashlib.sha256(), CHUNK
 
     def begin(self, name: str, shape: Sequence[int]) -> None:
         """Start the next array; its values follow."""
         self._end()
-        header = json.dumps([name, "F32", list(shape)], separators=(",", ":")).encode()
-        self._header, self._values = struct.pack(">Q", len(header)) + header, hashlib.sha256()
+        self._header, self._chunks = _leaf_header(name, shape), []
 
     def update(self, values: NDArray[np.float32]) -> None:
         """Add values of the current array, in order."""
-        self._values.update(np.ascontiguousarray(values, "<f4").data)
+        left = _flat(values)
+        while len(left):
+            if not self._room:
+                self._end_chunk()
+            part, left = left[: self._room], left[self._room :]
+            self._values.update(part.data)
+            self._room -= len(part)
 
     def digest(self) -> bytes:
         """Return the digest of all arrays (32 bytes) and end the input. Raises ValueError: none."""
@@ -60,21 +75,47 @@ class TensorDigest:
 
     def _end(self) -> None:
         if self._header:
-            self._leaves.append(merkle.leaf_hash(b"zoo-tensor-1" + self._header + self._values.digest()))
+            self._end_chunk()
+            self._leaves.append(_leaf(self._header, self._chunks))
             self._header = b""
 
+    def _end_chunk(self) -> None:
+        self._chunks.append(self._values.digest())
+        self._values, self._room = hashlib.sha256(), CHUNK
 
-def tensor_leaf(name: str, values: NDArray[np.float32]) -> bytes:
+
+def _leaf_header(name: str, shape: Sequence[int]) -> bytes:
+    header = json.dumps([name, "F32", list(shape)], separators=(",", ":")).encode()
+    return struct.pack(">Q", len(header)) + header
+
+
+def _leaf(header: bytes, chunks: Sequence[bytes]) -> bytes:
+    version = b"zoo-tensor-1" if len(chunks) == 1 else b"zoo-tensor-2"
+    return merkle.leaf_hash(version + header + b"".join(chunks))
+
+
+def _flat(values: NDArray[np.float32]) -> Vector:
+    return np.ascontiguousarray(values, "<f4").reshape(-1)
+
+
+def tensor_leaf(name: str, values: NDArray[np.float32], threads: int = HASH_THREADS) -> bytes:
     """Return the leaf of one array in the tree whose root is :func:`tensor_digest` (32 bytes)."""
-    digest = TensorDigest()
-    digest.begin(name, values.shape)
-    digest.update(values)
-    return digest.digest()
+    flat = _flat(values)
+    parts = [flat[start : start + CHUNK] for start in range(0, max(1, len(flat)), CHUNK)]
+    chunks = map_in_threads(lambda part: hashlib.sha256(part.data).digest(), parts, threads)
+    return _leaf(_leaf_header(name, values.shape), chunks)
 
 
 def tensor_digest(arrays: Mapping[str, NDArray[np.float32]]) -> bytes:
     """Return the :class:`TensorDigest` of arrays in the order of their names (32 bytes)."""
-    return merkle.root(map_in_threads(lambda name: tensor_leaf(name, arrays[name]), sorted(arrays)))
+
+    def leaf_of_small(name: str) -> bytes | None:
+        values = arrays[name]
+        return tensor_leaf(name, values) if values.size <= CHUNK else None
+
+    names = sorted(arrays)
+    leaves = map_in_threads(leaf_of_small, names, HASH_THREADS)  # then each large one in all threads
+    return merkle.root([leaf or tensor_leaf(name, arrays[name]) for name, leaf in zip(names, leaves, strict=True)])
 
 
 class LazyArrays(Mapping[str, NDArray[np.float32]]):

@@ -36,8 +36,10 @@ def parts(size: int, multiple: int = BLOCK) -> list[slice]:
     return [slice(first, min(first + length, size)) for first in range(0, size, length)]
 
 
-def map_in_threads(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
-    """Return ``work`` of each item, in order; numpy releases the interpreter's lock."""
+def map_in_threads(
+    work: Callable[[_Item], _Result], items: Iterable[_Item], threads: int | None = None
+) -> list[_Result]:
+    """Return ``work`` of each item, in order; numpy and hashes release the interpreter's lock."""
     listed = list(items)
     results: dict[int, _Result] = {}
     left = iter(range(len(listed)))  # shared by all threads, which take the next item without a queue
@@ -46,7 +48,7 @@ def map_in_threads(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> 
         for number in left:
             results[number] = work(listed[number])
 
-    others = min(THREADS, len(listed)) - 1
+    others = min(threads or THREADS, len(listed)) - 1
     if others < 1:
         take()
     else:

@@ -14,7 +14,16 @@ from training_gym.spec.adapters import AdapterConfig, adapter_tensors, read_adap
 from training_gym.spec.architectures import ModelConfig, Tensor, read_model
 from training_gym.spec.errors import SpecError
 from training_gym.spec.methods import METHODS
-from training_gym.spec.setting_fields import choice_field, cid, number_field, read_settings, section
+from training_gym.spec.setting_fields import (
+    choice_field,
+    cid,
+    number_field,
+    optional_cid,
+    read_settings,
+    section,
+    share,
+    whole_number,
+)
 from zoo_protocol.hashing import canonical_json, keccak, to_hex
 
 CHUNK = 4096
@@ -25,6 +34,7 @@ MAX_BASE_PARAMETERS = 20_000_000_000
 MAX_TOKENS_PER_STEP = 1 << 20
 MAX_SEGMENTS = 64
 MAX_ROUNDS, MAX_REPLICAS = 10_000, 4096
+MAX_START_ROUND = 1 << 24
 LARGE_MODEL = 100_000_000
 """Parameters from which defaults suit slow links (``settings_by_size``, decision 16)."""
 ADAMW_RATE, ADAMW_RATE_WIDTH = 32e-3, 32
@@ -113,6 +123,8 @@ _STARTS: dict[Start, dict[str, Any]] = {
 _DPO_RATES: dict[Start, float] = {"base": 1e-6, "adapter": 1e-5}
 _BASE_MUON_RATE, _DPO_MUON_RATE = 2e-4, 1e-5
 """Ten times AdamW's: the steps of both change a matrix that is 2,500 wide equally."""
+_STARTS_OF_DATA = {"start_model": None, "start_checkpoint": None, "start_round": 0, "start_rate_share": 1.0}
+"""Settings of ``data_config`` with their defaults, which a document leaves out."""
 _OF_ROUNDS = ("inner_steps", "segment_steps")
 _OF_AGGREGATION = ("top_k", "value_bits", "down_top_k", "down_value_bits", "outer_learning_rate", "outer_momentum")
 _WITHOUT_EFFECT: tuple[tuple[str, Any, tuple[str, ...], str], ...] = (
@@ -133,6 +145,9 @@ class TrainingSpec:
     Attributes:
         dataset: CID of a dataset manifest (``data/dataset.py``).
         start_model: CID of the initial parameters (a checkpoint's model); None starts from the base or random ones.
+        start_checkpoint: CID of the checkpoint that the job continues, with its parameters and outer state.
+        start_round: rounds before that checkpoint; the order of data goes on after them.
+        start_rate_share: share of the peak rates at the start of their decay, after the warm-up.
         base: CID of the manifest of a base model's files (``model/folder.py``); its configuration is ``model``.
         adapter: settings of the adapter that is trained on the frozen base; None trains all parameters.
         replicas: units of a round, which read disjoint samples.
@@ -142,6 +157,9 @@ class TrainingSpec:
     dataset: str
     training: TrainingConfig
     start_model: str | None = None
+    start_checkpoint: str | None = None
+    start_round: int = 0
+    start_rate_share: float = 1.0
     base: str | None = None
     adapter: AdapterConfig | None = None
     replicas: int = 1
@@ -158,7 +176,7 @@ class TrainingSpec:
             SpecError: unknown or missing key, wrong type, value out of range, or inconsistent settings.
         """
         document = section(document, "spec", ["model_config", "adapter_config", "data_config", "training_config"])
-        data = section(document.get("data_config"), "data_config", ["dataset", "start_model", "replicas"])
+        data = section(document.get("data_config"), "data_config", ["dataset", "replicas", *_STARTS_OF_DATA])
         named = document.get("model_config", {})
         base = named.get("base") if isinstance(named, Mapping) else None
         model = read_model({key: named[key] for key in named if key != "base"} if base is not None else named)
@@ -170,8 +188,11 @@ class TrainingSpec:
             model=model,
             dataset=cid(data.get("dataset"), "data_config.dataset", "a dataset manifest"),
             training=read_settings(TrainingConfig, training, "training_config"),
-            start_model=_optional_cid(data.get("start_model"), "data_config.start_model", "a checkpoint's model"),
-            base=_optional_cid(base, "model_config.base", "a base model's manifest"),
+            start_model=optional_cid(data.get("start_model"), "data_config.start_model", "a checkpoint's model"),
+            start_checkpoint=optional_cid(data.get("start_checkpoint"), "data_config.start_checkpoint", "a checkpoint"),
+            start_round=whole_number(data.get("start_round", 0), "data_config.start_round", MAX_START_ROUND),
+            start_rate_share=share(data.get("start_rate_share", 1.0), "data_config.start_rate_share"),
+            base=optional_cid(base, "model_config.base", "a base model's manifest"),
             adapter=kind,
             replicas=_replicas(data.get("replicas", nodes or 1), nodes),
         )
@@ -183,7 +204,7 @@ class TrainingSpec:
         document = {
             "model_config": self.model.to_dict() | ({} if self.base is None else {"base": self.base}),
             "data_config": {"dataset": self.dataset, "replicas": self.replicas}
-            | ({} if self.start_model is None else {"start_model": self.start_model}),
+            | {name: value for name, usual in _STARTS_OF_DATA.items() if (value := getattr(self, name)) != usual},
             "training_config": {name: getattr(self.training, name) for name in TrainingConfig.__slots__},
         }
         return document if self.adapter is None else document | {"adapter_config": self.adapter.to_dict()}
@@ -225,10 +246,6 @@ def _replicas(value: object, nodes: int | None) -> int:
         detail = f"is {value!r:.80}; give the job's number of nodes, {nodes or f'1 to {MAX_REPLICAS}'}, or omit it"
         raise SpecError("out_of_range", "data_config.replicas", detail)
     return value
-
-
-def _optional_cid(value: object, path: str, what: str) -> str | None:
-    return None if value is None else cid(value, path, what)
 
 
 def settings_by_size(model: ModelConfig, given: Mapping[str, Any], start: Start = "random") -> dict[str, Any]:
@@ -316,6 +333,16 @@ def _check_together(spec: TrainingSpec) -> None:
     steps, tokens = training.rounds * training.inner_steps, training.batch_size * model.sequence_length
     divisor = f"choose a divisor of {training.inner_steps}, {_min_segment(training.inner_steps)} at least"
     rules = (
+        (
+            spec.start_model is None or spec.start_checkpoint is None,
+            ("unsupported_value", "data_config.start_model"),
+            "is given with start_checkpoint, which has a model; remove one of them",
+        ),
+        (
+            spec.start_checkpoint is not None or (spec.start_round, spec.start_rate_share) == (0, 1.0),
+            ("unused_setting", "data_config.start_round"),
+            "continues a checkpoint, as does start_rate_share; give start_checkpoint, or remove both",
+        ),
         (
             spec.base is not None or not spec.reads_base,
             ("missing_key", "model_config.base"),

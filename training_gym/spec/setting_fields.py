@@ -77,3 +77,22 @@ def cid(value: object, path: str, what: str) -> str:
     if not (value.isascii() and value.isalnum() and 46 <= len(value) <= 128):
         raise SpecError("out_of_range", path, f"is not a CID; add {what} to IPFS and give its CID")
     return value
+
+
+def optional_cid(value: object, path: str, what: str) -> str | None:
+    """Return a CID or None; ``path`` and ``what`` are for the error. Raises SpecError."""
+    return None if value is None else cid(value, path, what)
+
+
+def whole_number(value: object, path: str, most: int) -> int:
+    """Return a whole number from 0 to ``most``. Raises SpecError."""
+    if type(value) is not int or not 0 <= value <= most:
+        raise SpecError("out_of_range", path, f"is {value!r:.80}; give a whole number from 0 to {most}")
+    return value
+
+
+def share(value: object, path: str) -> float:
+    """Return a share above 0 and up to 1. Raises SpecError."""
+    if type(value) not in (int, float) or not 0 < value <= 1:  # type: ignore[operator]  # also false for NaN
+        raise SpecError("out_of_range", path, f"is {value!r:.80}; give a share above 0, up to 1")
+    return float(value)  # type: ignore[arg-type]

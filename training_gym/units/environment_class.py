@@ -13,6 +13,7 @@ import torch
 
 from training_gym.data.dataset import one_shard
 from training_gym.model.layout import initial_parameters
+from training_gym.model.tensors import LEAF_VERSIONS
 from training_gym.runtime.profile import ExecutionProfile
 from training_gym.spec.architectures import ModelConfig
 from training_gym.spec.config import TrainingConfig, TrainingSpec
@@ -43,6 +44,7 @@ def environment_class(profile: ExecutionProfile) -> str:
                     "numpy": np.__version__,
                     **{name: version(name) for name in ("transformers", "peft")},
                     **(_graphics(DRIVER) if profile.device == "cuda" else {"device": _processor()}),
+                    "digests": LEAF_VERSIONS,
                     "probe": to_hex(probe(profile)),
                 }
             )

@@ -77,7 +77,8 @@ def train_steps(
             parameter.grad = gradient
         clip_gradients(spec, parameters, processes)
         seen = min(unit.slot_state.steps + step, MAX_STEPS)
-        optimizer_step(spec, parameters, moments, seen, rate_share(training, unit.round, step, seen), processes)
+        share = rate_share(training, unit.round, step, seen, spec.start_rate_share)
+        optimizer_step(spec, parameters, moments, seen, share, processes)
         for parameter in parameters.values():
             parameter.grad = None
         on_step(step, loss)
@@ -102,7 +103,7 @@ def _gradients(
     length, count = len(batch) // training.gradient_shards, max(1, count_of(batch))
     losses, total = [], TreeSum()
     for shard in processes.shards(training.gradient_shards):
-        seed_step(training.seed, unit.round, unit.slot, step, shard)
+        seed_step(training.seed, unit.spec.start_round + unit.round, unit.slot, step, shard)
         part, loss = batch[shard * length : (shard + 1) * length], 0.0
         micro_batch = training.micro_batch_size or length
         for start in range(0, length, micro_batch):
@@ -147,8 +148,8 @@ def network_of(unit: Unit, parameters: NamedArrays) -> Network:
     return Network(unit.spec, parameters, unit.device, base)
 
 
-def rate_share(training: TrainingConfig, round_: int, step: int, seen: int) -> float:
-    """Return the share of the peak rate: warm-up by steps ``seen``, then linear decay."""
+def rate_share(training: TrainingConfig, round_: int, step: int, seen: int, start: float = 1.0) -> float:
+    """Return the share of the peak rate: warm-up by steps ``seen``, linear decay from ``start``."""
     warm = min(1.0, (seen + 1) / (training.warmup_steps + 1))
     done = (round_ * training.inner_steps + step) / (training.rounds * training.inner_steps)
-    return warm * (1.0 - (1.0 - training.final_rate_share) * done)
+    return warm * (start - (start - training.final_rate_share) * done)

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 
-from training_gym.aggregate.aggregation import WEIGHT_ONE, aggregate
+from training_gym.aggregate.aggregation import aggregate
 from training_gym.aggregate.outer_step import OuterState, initial_outer_state, load_outer_state, save_outer_state
+from training_gym.aggregate.robust import WEIGHT_ONE
 from training_gym.compress.link_adaptation import top_k_levels
 from training_gym.compress.payload_format import top_k_of
 from training_gym.exchange.deadlines import MAX_STALENESS, staleness_weight
@@ -117,11 +118,32 @@ class Rounds:
             self._state = None
 
     def _first_model(self) -> None:
-        start = self._spec.start_model
+        started = self._start_checkpoint()
+        start = self._spec.start_model if started is None else started.model
         content = self._made_model() if start is None else self._fetch("spec.start_model", start)
         if content is not None:
             first = cid_of_file(save_state(load_state(self._spec, content)))
             self._expect("wrong_model", "checkpoints[0].model", first, self._manifests[0].model)
+
+    def _start_checkpoint(self) -> CheckpointManifest | None:
+        """Return the manifest of an earlier job's checkpoint that the job continues."""
+        if self._spec.start_checkpoint is None:
+            return None
+        return CheckpointManifest.from_bytes(self._fetch("spec.start_checkpoint", self._spec.start_checkpoint) or b"")
+
+    def _first_outer_state(self) -> OuterState | None:
+        """Return the state before round 0; None after a finding."""
+        started = self._start_checkpoint()
+        if started is None:
+            return initial_outer_state(self._spec)
+        cid = started.outer_state
+        content = None if cid is None else self._fetch("spec.start_checkpoint.outer_state", cid)
+        if cid is not None and content is None:
+            return None
+        state = load_outer_state(self._spec, content)
+        made = cid_of_file(save_outer_state(self._spec, state))
+        self._expect("wrong_model", "checkpoints[0].outer_state", made, self._manifests[0].outer_state)
+        return state
 
     def _made_model(self) -> bytes | None:
         """Return the model file of fresh parameters or of the base model; None after a finding."""
@@ -141,7 +163,8 @@ class Rounds:
         while known > 0 and not self._has_state(known):
             known -= 1
         if known == 0:
-            self._state = 0, initial_outer_state(self._spec)
+            first = self._first_outer_state()
+            self._state = None if first is None else (0, first)
         for earlier in range(known, round_):
             if self._state is not None:
                 self.join(earlier)

@@ -13,7 +13,9 @@ from zoo_compute.terminal.output import JsonFlag, print_facts, print_note, print
 app = typer.Typer(
     name="devnet", help="Run a whole market on this machine: engines, contracts, nodes.", no_args_is_help=True
 )
-Attack = Literal["fabricate", "skip-step", "half-batch", "bf16", "edited-data", "stale", "copy", "withhold", "refuse"]
+Attack = Literal[
+    "fabricate", "skip-step", "half-batch", "bf16", "edited-data", "stale", "lazy", "copy", "withhold", "refuse"
+]
 Directory = Annotated[Path, typer.Option("--directory", help="Keep the devnet's state here.")]
 
 

@@ -12,7 +12,6 @@ import typer
 from zoo_compute.base.amounts import format_zen
 from zoo_compute.base.errors import ExitCode, Unreachable, ZooError
 from zoo_compute.cli import (
-    admin,
     auction,
     auth,
     balance,
@@ -26,6 +25,7 @@ from zoo_compute.cli import (
     webhook,
 )
 from zoo_compute.cli.content import dataset, model
+from zoo_compute.cli.governance import admin, guardian, treasury
 from zoo_compute.cli.session import ApiUrl, open_client
 from zoo_compute.terminal.output import JsonFlag, print_facts, print_json, print_note, report
 
@@ -38,7 +38,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 of_market = (job, dataset, model, balance, node, provider, verify, dispute, auction)
-for group in (*of_market, devnet, auth, organisation, webhook, admin):
+for group in (*of_market, devnet, auth, organisation, webhook, admin, treasury, guardian):
     app.add_typer(group.app)
 
 
@@ -66,22 +66,25 @@ class DemoJob(StrEnum):
 
     TRAIN = "train"
     FINETUNE = "finetune"
+    PROCESSES = "processes"
 
 
 @app.command()
 def demo(
     directory: Annotated[Path, typer.Option(help="Keep the devnet and the receipt here.")] = Path(".devnet"),
     job: Annotated[
-        DemoJob, typer.Option(envvar="JOB", help="Train a model, or also an adapter on it.")
+        DemoJob, typer.Option(envvar="JOB", help="Train a model, also an adapter on it, or one on two processes.")
     ] = DemoJob.TRAIN,
     keep: Annotated[bool, typer.Option("--keep", envvar="KEEP", help="Leave the devnet running.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Run a job from stake to receipt on a fresh devnet."""
     from zoo_compute.demo.finetune import run_finetune
+    from zoo_compute.demo.processes import run_processes
     from zoo_compute.demo.run import run
 
-    (run_finetune if job is DemoJob.FINETUNE else run)(directory, keep=keep, as_json=as_json)
+    demos = {DemoJob.TRAIN: run, DemoJob.FINETUNE: run_finetune, DemoJob.PROCESSES: run_processes}
+    demos[job](directory, keep=keep, as_json=as_json)
 
 
 def main() -> None:

@@ -19,15 +19,20 @@ from zoo_protocol.verification import dispute_story
 
 _MAX_EVIDENCE_BYTES = 1 << 20
 _WIDTH = 110
+FABRICATED = "It ran none of them. It submitted random numbers of the right size, and signed a made-up trace of them."
 
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """Addresses of the dishonest provider, honest providers and verifiers."""
+    """Addresses of the dishonest provider, honest providers and verifiers.
+
+    ``attack`` tells in sentences how the dishonest provider worked.
+    """
 
     adversary: str
     honest: list[str]
     verifiers: list[str]
+    attack: str = FABRICATED
 
 
 def build_report(client: Client, job: Job, receipt: Mapping[str, Any], cast: Cast) -> dict[str, Any]:
@@ -46,7 +51,8 @@ def build_report(client: Client, job: Job, receipt: Mapping[str, Any], cast: Cas
     evidence = _evidence(client, job, unit["dispute_id"])
     return {
         "cheat": cast.adversary,
-        "unit": _unit(evidence, receipt),
+        "attack": cast.attack,
+        "unit": _unit(evidence, receipt, cast.adversary),
         "noticed": _noticed(evidence),
         **_on_chain(client, chain, unit["dispute_id"], evidence),
         "cost": _cost(chain, unit["dispute_id"], cast.adversary, receipt),
@@ -62,7 +68,7 @@ def _evidence(client: Client, job: Job, dispute_id: str) -> dict[str, Any]:
     return found | {"cid": opening.data["evidence_cid"]}
 
 
-def _unit(evidence: Mapping[str, Any], receipt: Mapping[str, Any]) -> dict[str, Any]:
+def _unit(evidence: Mapping[str, Any], receipt: Mapping[str, Any], adversary: str) -> dict[str, Any]:
     training = evidence["spec"]["training_config"]
     place = evidence["unit"]["round"], evidence["unit"]["slot"]
     return {
@@ -71,6 +77,7 @@ def _unit(evidence: Mapping[str, Any], receipt: Mapping[str, Any]) -> dict[str, 
         "steps": training["inner_steps"],
         "slot_went_to": sorted(
             {unit["provider"] for unit in receipt["units"] if unit["slot"] == place[1] and unit["status"] == VERIFIED}
+            - {adversary}
         ),
     }
 
@@ -148,8 +155,7 @@ def _attack(story: Mapping[str, Any]) -> list[str]:
     unit, provider = story["unit"], story["cheat"]
     return _paragraph(
         f"Attack. provider-1 ({provider}) got replica {unit['slot']} of round {unit['round']}: {unit['steps']} "
-        "training steps. It ran none of them. It submitted random numbers of the right size, and signed a made-up "
-        "trace of them."
+        f"training steps. {story['attack']}"
     )
 
 
@@ -193,7 +199,7 @@ def _penalty(story: Mapping[str, Any]) -> list[str]:
     division = dispute_story.division(_zen(cost["to_challenger_wei"]), _zen(to_referees), _zen(cost["burned_wei"]))
     return _paragraph(
         f"Penalty. The provider lost {_zen(cost['lost_wei'])} of its stake and has {_zen(cost['left_wei'])} left. It "
-        f"gets no more work, and none of its {cost['units_unpaid']} units is paid. {division} The market has its bond "
+        f"gets no more work, and {cost['units_unpaid']} of its units are not paid. {division} The market has its bond "
         f"of {_zen(cost['bond_returned_wei'])} back."
     )
 

@@ -6,7 +6,7 @@ It uses the public client, and recomputes the receipt from chain and storage.
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -176,11 +176,21 @@ def require(checks: Mapping[str, bool]) -> None:
         raise Mismatch("demo-promise-broken", f"failed checks: {'; '.join(failed)}")
 
 
-def receipt_checks(receipt: Mapping[str, Any], adversary: str, rounds: int, min_drop: float) -> dict[str, bool]:
+def receipt_checks(
+    receipt: Mapping[str, Any],
+    adversary: str,
+    rounds: int,
+    min_drop: float,
+    *,
+    pins: int = 3,
+    honest_rounds: Collection[int] = (),
+) -> dict[str, bool]:
     """Return the expected results on a job's receipt, each with its outcome.
 
     Args:
         min_drop: required drop of the validation loss, in nats per token.
+        pins: nodes that keep each checkpoint.
+        honest_rounds: rounds, from 0, in which the dishonest provider works honestly and may be paid.
     """
     money = {name: int(receipt[f"{name}_wei"]) for name in ("budget", "escrowed", "paid", "fee", "refund")}
     gain = float(receipt["initial_loss"]) - float(receipt["final_loss"])
@@ -192,26 +202,33 @@ def receipt_checks(receipt: Mapping[str, Any], adversary: str, rounds: int, min_
         "only the dishonest provider is slashed": [slash["provider"] for slash in receipt["slashes"]] == [adversary],
         "a committee decided, on chain": [slash["path"] for slash in receipt["slashes"]] == [DISPUTE],
         "no other node ever lost stake": not receipt["story"]["honest"]["slashed"],
-        "the dishonest provider is not paid": all(
-            int(unit["paid_wei"]) == 0 for unit in receipt["units"] if unit["provider"] == adversary
+        "false work is not paid": all(
+            int(unit["paid_wei"]) == 0
+            for unit in receipt["units"]
+            if unit["provider"] == adversary and unit["round"] not in honest_rounds
         ),
         "honest work is paid": bool(paid_places) and money["paid"] > 0,
-        "every checkpoint is pinned on 3 nodes": all(len(set(item["pins"])) >= 3 for item in receipt["checkpoints"]),
+        f"every checkpoint is pinned on {pins} nodes": all(
+            len(set(item["pins"])) >= pins for item in receipt["checkpoints"]
+        ),
         "there is a checkpoint for every round": len(receipt["checkpoints"]) == rounds + 1,
         f"the loss fell by at least {min_drop}": gain >= min_drop,
         "the ledger equals the chain": receipt["ledger_reconciled"] is True,
     }
 
 
-def cast_of(info: dict[str, Any]) -> dispute_report.Cast:
-    """Return the addresses of the dishonest provider and of the honest nodes."""
+def cast_of(info: dict[str, Any], attack: str = dispute_report.FABRICATED) -> dispute_report.Cast:
+    """Return the addresses of the dishonest provider, with its attack, and of the honest nodes."""
     adversary, *honest = (account["address"] for account in info["accounts"]["providers"])
-    return dispute_report.Cast(adversary, honest, [account["address"] for account in info["accounts"]["verifiers"]])
+    verifiers = [account["address"] for account in info["accounts"]["verifiers"]]
+    return dispute_report.Cast(adversary, honest, verifiers, attack)
 
 
 @contextmanager
-def fresh_devnet(state: StateDirectory, options: Options, *, keep: bool) -> Iterator[dict[str, Any]]:
-    """Run a new devnet, stopped at the end unless ``keep``."""
+def fresh_devnet(
+    state: StateDirectory, options: Options, *, keep: bool, away: Collection[str] = ()
+) -> Iterator[dict[str, Any]]:
+    """Run a new devnet, stopped at the end unless ``keep``; nodes that are ``away`` join later."""
     recorded = state.load()
     if recorded is not None and recorded.is_supervised():
         raise DevnetError(
@@ -228,6 +245,8 @@ def fresh_devnet(state: StateDirectory, options: Options, *, keep: bool) -> Iter
     control.reset(state)
     state.create()
     state.path(_MARKER).touch()
+    for node in away:
+        state.away(node).touch()
     print_note(f"starting the stack in {state.root} ...")
     try:
         yield control.up(state, options)

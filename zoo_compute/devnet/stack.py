@@ -148,6 +148,7 @@ def _nodes(directory: StateDirectory, state: State) -> list[Part]:
         name = f"provider-{index + 1}"
         if state.options.cheat and index == 0:
             command = f"zoo_compute.devnet.adversaries.adversary --attack {state.options.cheat_kind}"
+            command += f" --processes {state.options.processes}"
             parts.append(_node(directory, state, wallet, name, command, ADVERSARY_PRICE))
         else:
             price = HONEST_PRICES[index % len(HONEST_PRICES)]
@@ -158,7 +159,8 @@ def _nodes(directory: StateDirectory, state: State) -> list[Part]:
                 command = f"zoo_compute.devnet.adversaries.delayed_upload --from-round {state.options.held_up_from}"
             node = _node(directory, state, wallet, name, command, price)
             # Asks below the reserve rank by time. The last honest node joins later, so that the adversary gets work.
-            if state.options.cheat and index == len(wallets.providers) - 1:
+            is_last = index == len(wallets.providers) - 1
+            if state.options.cheat and (is_last or directory.away(name).exists()):
                 node = replace(node, needs=(*node.needs, "provider-1"), joins_later=True)
             parts.append(node)
     for index, wallet in enumerate(wallets.verifiers):

@@ -21,6 +21,7 @@ class Options:
 
     Attributes:
         slow_link_mbps: limit of provider-2's link; None: no limit.
+        processes: processes that train a unit of provider-1 together.
         held_up_from: provider-4 delays its first unit of this round or a later one until release; None: never.
         pace: ``ZOO_*`` settings that replace a devnet's; the environment has priority.
     """
@@ -30,6 +31,7 @@ class Options:
     cheat: bool = False
     slow_link_mbps: float | None = None
     cheat_kind: str = "fabricate"  # one of zoo_compute.devnet.adversaries.adversary.KINDS
+    processes: int = 1
     held_up_from: int | None = None
     pace: dict[str, str] = field(default_factory=dict)
 

@@ -20,7 +20,7 @@ from zoo_protocol.messages import JobOrder, ReplayCommitment, UnitCommitment, st
 
 KIND = "zoo-job-record/6"
 BATCH_KIND = "zoo-settlement-batch/1"
-AGGREGATION_KIND = "zoo-aggregation/1"
+AGGREGATION_KIND = "zoo-aggregation/2"
 VERIFIED = "verified"
 INPUT_FILES = ("checkpoint_cid", "slot_state_cid", "restored_payload_cid", "eager_payload_cid")
 """Files that a unit starts from, as leases name them; a :class:`UnitRecord` has the prefix ``start_``."""

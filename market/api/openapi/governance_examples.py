@@ -60,6 +60,23 @@ OF_GOVERNANCE: dict[str, dict[str, Any]] = {
     "OperationCall": {"target": NODE, "value_wei": "0", "data": "0x8456cb59"},
     "OperationPage": {"next_after": OTHER_HASH},
     "OperationView": _OPERATION,
+    "ParameterValue": {
+        "act": "escrow.set-fee",
+        "label": "Fee",
+        "value": "500",
+        "words": "5 %",
+        "changed_at": EARLIER,
+        "tx_hash": TX,
+    },
+    "PaymentView": {
+        "fund": "community grants",
+        "recipient": NODE,
+        "amount_wei": zen(250_000),
+        "purpose": HASH,
+        "grant_id": 3,
+        "at": NOW,
+        "tx_hash": TX,
+    },
     "ParameterView": {
         "name": "recipient",
         "label": "Recipient",

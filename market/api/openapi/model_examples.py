@@ -41,6 +41,11 @@ OF_MODEL: dict[str, dict[str, Any]] = {
     "NetworkView": {"name": "mainnet"},
     "NewKeyView": {"id": 3, "name": "training scripts"},
     "NewWebhookView": {"id": 5, "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"},
+    "NodeProblem": {
+        "code": "few_processes",
+        "detail": "A unit uses at most 2 of the node's GPUs. Prices of bronze count on 4.",
+        "remedy": "Run the node without --processes, or with --processes 4.",
+    },
     "NonceView": {"nonce": "kW4gqZ0pXb7tR2yL"},
     "DecidedUnits": {"record": {"kind": "zoo-job-record/6", "job_id": JOB_ID, "segments": 10, "units": [{"round": 3}]}},
     "OmissionView": {"status": "open", "deadline": "2026-03-02T12:00:00Z", "include_by": NOW, "compensation_wei": None},

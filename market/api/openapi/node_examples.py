@@ -23,7 +23,6 @@ OF_NODES: dict[str, Any] = {
     },
     "processes": 4,
     "network_removed": True,
-    "problems": [],
     "gpu_model": "A100 40GB",
     "gpu_count": 4,
     "gpus": 4,

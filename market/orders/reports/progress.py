@@ -16,11 +16,12 @@ from market.training.units.models import Unit
 
 @dataclass(frozen=True, slots=True, order=True)
 class Mark:
-    """A checkpoint's round, model and validation loss (a decimal string; None until computed)."""
+    """A checkpoint: round, validation loss (a decimal string; None until computed), CIDs."""
 
     round: int
     validation_loss: str | None
     model_cid: str
+    cid: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Progress:
 
 def _progress() -> CompoundSelect[*tuple[Any, ...]]:
     ids = any_(bindparam("job_ids", type_=ARRAY(Hash32)))
-    nothing = [literal(None, type_) for type_ in (Integer, String, String)]
+    nothing = [literal(None, type_) for type_ in (Integer, String, String, String)]
     units = select(Unit.job_id, Unit.status, func.count(), *nothing).where(Unit.job_id == ids)
     other = aliased(Checkpoint)
     known = select(func.max(other.round)).where(other.job_id == Job.id, other.validation_loss.is_not(None))
@@ -46,6 +47,7 @@ def _progress() -> CompoundSelect[*tuple[Any, ...]]:
             Checkpoint.round,
             Checkpoint.validation_loss,
             Checkpoint.model_cid,
+            Checkpoint.cid,
         )
         .join(Job, Job.id == Checkpoint.job_id)
         .where(Job.id == ids, shown)
@@ -59,11 +61,11 @@ _PROGRESS = Prepared(_progress())  # every read of a job runs it
 def progress_of(session: Session, job_ids: Collection[str]) -> dict[str, Progress]:
     """Return the progress of each job, checkpoints by round."""
     found = {job_id: Progress() for job_id in job_ids}
-    for job_id, status, count, round_, loss, model_cid in _PROGRESS.rows(session, {"job_ids": list(job_ids)}):
+    for job_id, status, count, round_, loss, model_cid, cid in _PROGRESS.rows(session, {"job_ids": list(job_ids)}):
         if status is not None:
             found[job_id].units[status] = count
         else:
-            found[job_id].checkpoints.append(Mark(round_, loss, model_cid))
+            found[job_id].checkpoints.append(Mark(round_, loss, model_cid, cid))
     for one in found.values():
         one.checkpoints.sort()
     return found

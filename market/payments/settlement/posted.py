@@ -1,5 +1,7 @@
-"""The market's own record of a batch, for comparison with what the chain has."""
+"""The market's own record of batches, for comparison with what the chain has."""
 
+from collections import defaultdict
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from sqlalchemy import func, select
@@ -41,26 +43,47 @@ def is_own_batch(session: Session, root: str) -> bool:
     return session.scalar(select(SettlementBatch.id).where(SettlementBatch.root == root).limit(1)) is not None
 
 
-def own_batch(session: Session, root: str, payees: int) -> OwnBatch | None:
-    """Return the market's newest batch with this root, with its largest claims."""
-    newest = select(SettlementBatch).where(SettlementBatch.root == root).order_by(SettlementBatch.id.desc())
-    batch = session.scalar(newest.limit(1))
-    if batch is None:
-        return None
-    claims = SettlementClaim.settlement_id == batch.id
-    count, total = session.execute(
-        select(func.count(), func.coalesce(func.sum(SettlementClaim.amount_wei), 0)).where(claims)
-    ).one()
-    largest = select(SettlementClaim.provider, SettlementClaim.amount_wei).where(claims)
-    largest = largest.order_by(SettlementClaim.amount_wei.desc(), SettlementClaim.provider).limit(payees)
-    mine = select(SettlementLine).where(SettlementLine.settlement_id == batch.id).order_by(SettlementLine.job_id)
-    return OwnBatch(
-        lines=tuple(
-            OwnLine(line.job_id, line.units, line.from_round, line.to_round, line.last)
-            for line in session.scalars(mine)
-        ),
-        pay_wei=int(total),
-        payee_count=count,
-        payees=tuple((provider, amount) for provider, amount in session.execute(largest)),
-        void_reason=batch.void_reason,
+def own_batches(session: Session, roots: Collection[str], payees: int) -> dict[str, OwnBatch]:
+    """Return the market's newest batch of each root that it built, with the largest claims."""
+    newest = select(func.max(SettlementBatch.id)).where(SettlementBatch.root.in_(roots)).group_by(SettlementBatch.root)
+    batches = session.scalars(select(SettlementBatch).where(SettlementBatch.id.in_(newest))).all()
+    ids = [batch.id for batch in batches]
+    lines: defaultdict[int, list[OwnLine]] = defaultdict(list)
+    mine = select(SettlementLine).where(SettlementLine.settlement_id.in_(ids)).order_by(SettlementLine.job_id)
+    for line in session.scalars(mine):
+        own = OwnLine(line.job_id, line.units, line.from_round, line.to_round, line.last)
+        lines[line.settlement_id].append(own)
+    totals = {
+        settlement_id: (count, int(total))
+        for settlement_id, count, total in session.execute(
+            select(SettlementClaim.settlement_id, func.count(), func.sum(SettlementClaim.amount_wei))
+            .where(SettlementClaim.settlement_id.in_(ids))
+            .group_by(SettlementClaim.settlement_id)
+        )
+    }
+    largest = _largest_claims(session, ids, payees)
+    return {
+        batch.root: OwnBatch(
+            lines=tuple(lines[batch.id]),
+            pay_wei=totals.get(batch.id, (0, 0))[1],
+            payee_count=totals.get(batch.id, (0, 0))[0],
+            payees=tuple(largest[batch.id]),
+            void_reason=batch.void_reason,
+        )
+        for batch in batches
+        if batch.root is not None
+    }
+
+
+def _largest_claims(session: Session, ids: Collection[int], limit: int) -> Mapping[int, list[tuple[str, int]]]:
+    place = func.row_number().over(
+        partition_by=SettlementClaim.settlement_id,
+        order_by=(SettlementClaim.amount_wei.desc(), SettlementClaim.provider),
     )
+    columns = (SettlementClaim.settlement_id, SettlementClaim.provider, SettlementClaim.amount_wei)
+    ranked = select(*columns, place.label("place")).where(SettlementClaim.settlement_id.in_(ids)).subquery()
+    first = select(ranked.c.settlement_id, ranked.c.provider, ranked.c.amount_wei).where(ranked.c.place <= limit)
+    found: defaultdict[int, list[tuple[str, int]]] = defaultdict(list)
+    for settlement_id, provider, amount in session.execute(first.order_by(ranked.c.settlement_id, ranked.c.place)):
+        found[settlement_id].append((provider, amount))
+    return found

@@ -40,6 +40,8 @@ class Metrics:
         self._void_rewards = gauge("zoo_reward_posts_void", "Posts of rewards that were vetoed or refused.", ["reason"])
         self._unposted = gauge("zoo_reward_epochs_unposted", "Past epochs without a valid post.")
 
+        self._alarms = gauge("zoo_governance_alarms", "Governance events neither sent from here nor acknowledged.")
+
         self._jobs = gauge("zoo_jobs", "Jobs, by status.", ["status"])
         self._providers = gauge("zoo_providers", "Providers and verifiers, by status.", ["kind", "status"])
 
@@ -75,6 +77,9 @@ class Metrics:
         self._outstanding.set(outstanding)
         self._late.set(late)
         self._claims.set(open_claims)
+
+    def governance_alarms(self, count: int) -> None:
+        self._alarms.set(count)
 
     def settlements_void(self, reasons: Mapping[str, int]) -> None:
         for reason, count in reasons.items():

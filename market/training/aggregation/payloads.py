@@ -7,8 +7,7 @@ from market.jobs.models import Job
 from market.platform.storage.client import Storage
 from market.platform.storage.errors import BlobCorrupt, BlobNotFound
 from market.training.units.models import Unit
-from training_gym.aggregate.aggregation import WEIGHT_ONE
-from training_gym.aggregate.robust import Verdict
+from training_gym.aggregate.robust import WEIGHT_ONE, Verdict
 from training_gym.compress.payload_format import payload_size
 from training_gym.exchange.deadlines import staleness_weight
 from training_gym.runtime.threads import map_in_threads

@@ -175,11 +175,11 @@ def work_leaf(database: Database, settings: Settings, storage: Storage, job_id: 
                 exclude_lost_payloads(database, job_id, lost)
                 return
             if due.summaries is None:
-                summary = summarise(due.spec, payloads, last, from_hex(due.seed))
+                weights = {part.place: part.weight for part in due.parts}
+                summary = summarise(due.spec, payloads, weights, last, from_hex(due.seed))
                 _store_result(database, job_id, round_, leaf, due.seed, summary=summary)
             else:
-                weights = {part.place: part.weight for part in due.parts}
-                total = leaf_sum(due.spec, payloads, weights, decide_together(due.summaries))
+                total = leaf_sum(due.spec, payloads, decide_together(due.summaries))
                 stored = storage.put(sum_pieces(total), max_bytes=sum_bytes(due.spec))
                 if not _store_result(database, job_id, round_, leaf, due.seed, sum_cid=stored.cid):
                     storage.unpin(stored.cid)

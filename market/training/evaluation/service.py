@@ -36,7 +36,7 @@ from zoo_protocol.verification.rules import COMPARABLE_SHARE
 MAX_VALUES = 1 << 27
 """Limit of payloads times parameters of an examined round, all of which are in memory at once."""
 
-EXCLUDED_FOR = ("norm_outlier", "near_copy", "krum_outlier")
+EXCLUDED_FOR = ("norm_outlier", "near_copy", "krum_outlier", "opposed")
 """Verdicts of :mod:`training_gym.aggregate.robust` that concern the node, not time or format."""
 
 

@@ -27,7 +27,14 @@ from market.settings import Settings
 from market.training.checkpoints import repository as checkpoints_repository
 from market.training.checkpoints.base_models import base_files, base_manifest, frozen_base
 from market.training.checkpoints.models import Checkpoint
-from market.training.checkpoints.service import record_checkpoint, state_bytes, store_checkpoint, validation_loss
+from market.training.checkpoints.service import (
+    load_outer,
+    load_parameters,
+    record_checkpoint,
+    state_bytes,
+    store_checkpoint,
+    validation_loss,
+)
 from market.training.leases.schemas import LeaseKind
 from market.training.leases.service import cancel_now, create_lease, stop_training
 from market.training.matching import spares
@@ -39,6 +46,7 @@ from market.training.units.facts import unit_spec
 from market.training.units.models import Unit
 from market.training.units.service import settle_if_decided
 from market.training.uploads import repository as uploads_repository
+from training_gym.aggregate.outer_step import outer_state_pieces
 from training_gym.compress.link_adaptation import choose_top_k
 from training_gym.data.dataset import DatasetManifest
 from training_gym.exchange import deadlines
@@ -296,12 +304,19 @@ def build_initial_checkpoint(database: Database, settings: Settings, storage: St
         spec, reason = TrainingSpec.from_dict(job.spec), _BASE_UNUSABLE
         try:
             _pin_base(database, storage, spec)
-            parameters = _initial_parameters(storage, settings, spec)
+            parameters, outer_state = _initial_state(storage, settings, spec)
             frozen_base(storage, settings, spec)
             reason = _DATASET_UNUSABLE
             _pin_dataset(database, storage, spec)
             stored = store_checkpoint(
-                storage, spec, job_id=job_id, round_=0, parent=None, parameters=parameters, slot_states={}
+                storage,
+                spec,
+                job_id=job_id,
+                round_=0,
+                parent=None,
+                parameters=parameters,
+                slot_states={},
+                outer_state=outer_state,
             )
             stored = replace(stored, validation_loss=validation_loss(storage, settings, spec, parameters))
         except (GymError, BlobNotFound, BlobCorrupt, BlobTooLarge):
@@ -311,13 +326,21 @@ def build_initial_checkpoint(database: Database, settings: Settings, storage: St
     return None
 
 
-def _initial_parameters(storage: Storage, settings: Settings, spec: TrainingSpec) -> Arrays:
-    """Return the trained parameters: of the start model, of the base model, or fresh ones."""
+def _initial_state(
+    storage: Storage, settings: Settings, spec: TrainingSpec
+) -> tuple[Arrays, list[bytes | memoryview] | None]:
+    """Return the parameters and the outer state file, in pieces, of a start checkpoint.
+
+    Without one: the parameters of the start model, those of the base model, or fresh ones, and no outer state.
+    """
+    if spec.start_checkpoint is not None:
+        outer_state = load_outer(storage, spec, spec.start_checkpoint)
+        return load_parameters(storage, spec, spec.start_checkpoint), outer_state_pieces(spec, outer_state)
     if spec.start_model is not None:
-        return load_state(spec, storage.get(spec.start_model, max_bytes=state_bytes(spec)))
+        return load_state(spec, storage.get(spec.start_model, max_bytes=state_bytes(spec))), None
     if spec.base is not None and spec.adapter is None:
-        return dict(load_files(spec.model, base_files(storage, settings, spec)))
-    return initial_parameters(spec)
+        return dict(load_files(spec.model, base_files(storage, settings, spec))), None
+    return initial_parameters(spec), None
 
 
 def _pin_base(database: Database, storage: Storage, spec: TrainingSpec) -> None:

@@ -44,10 +44,12 @@ def test_only_role_holders_report_sent_acts(api: httpx.Client, records: Records)
 def test_only_admins_acknowledge_alarms(api: httpx.Client, records: Records, admin: Caller) -> None:
     records.add(event("paused", TX, account=admin.address))
     [alarm] = accepted(api.get("/v1/governance/alarms"))
+    assert "zoo_governance_alarms 1.0" in api.get("/metrics").text
     path = f"/v1/governance/events/{alarm['id']}/acknowledge"
     refusal(sign_in(api).post(path), 403, "not-permitted")
     assert admin.post(path).status_code == 204
     refusal(admin.post("/v1/governance/events/999/acknowledge"), 404, "governance-event-not-found")
+    assert "zoo_governance_alarms 0.0" in api.get("/metrics").text
     [shown] = accepted(api.get("/v1/governance/events"))["items"]
     assert (shown["is_alarm"], shown["acknowledged_by"]) == (False, admin.address)
 

@@ -7,10 +7,10 @@ import pytest
 from kit.chain.deployed_chain import ADMIN, OPERATOR, OTHER, PAYER, Chain
 
 from market.domain.network import DEVNET, ZEN
-from market.governance import acts, service
+from market.governance import acts, parameters, payments, service
 from market.governance.chain_events import HANDLERS
 from market.governance.errors import ActRefused, OperationNotFound
-from market.governance.schemas import EventView, OperationView, PreparedView
+from market.governance.schemas import EventView, OperationView, ParameterValue, PreparedView
 from market.platform.db.base import utc_now
 from market.platform.db.session import Database
 from market.platform.events.service import audit_entries
@@ -159,6 +159,49 @@ def test_pause_without_report_raises_alarm(governed: GovernanceWorld) -> None:
     assert alarm.words == f"{ADMIN.address} paused the intake of JobEscrow."
     governed.send(governed.prepare("staking.pause", {}), reported=True)
     assert [one.id for one in governed.alarms()] == [alarm.id]
+
+
+def test_parameters_show_value_and_waiting_change(governed: GovernanceWorld) -> None:
+    def read() -> dict[str, ParameterValue]:
+        with governed.database.transaction() as session:
+            found = parameters.parameters(session, governed.contracts, DEVNET, utc_now())
+        return {one.label: one for one in found}
+
+    before = read()
+    assert (before["Fee"].words, before["Minimum stake gold"].value) == ("5 %", DEVNET.tiers[2].minimum_stake_wei)
+    assert before["Penalty for refused data"].words == "50 % of the stake; the dispute's share is 20 %"
+    assert (before["Timelock's delay"].words, before["Yearly uptime reward"].words) == ("2 days", "20 %")
+    change = governed.prepare("staking.set-minimum", {"tier": "gold", "amount": "7"})
+    governed.send(change)
+    waiting = read()
+    assert [one.id for one in waiting["Minimum stake gold"].pending] == [change.operation_id]
+    assert waiting["Minimum stake silver"].pending == []
+    governed.pass_delay()
+    tx = governed.send(governed.execute(str(change.operation_id)))
+    after = read()["Minimum stake gold"]
+    assert (after.value, after.tx_hash, after.pending) == (7 * ZEN, tx, [])
+
+
+def test_treasury_payments_are_listed(governed: GovernanceWorld) -> None:
+    chain = governed.chain
+    chain.send(PAYER, "ZenToken", "transfer", chain.deployment.address("Treasury"), 1_000 * ZEN)
+    person = {"amount": "2", "purpose": "Audit"}
+    acts_of = (
+        ("treasury.grant", person | {"recipient": OTHER.address}),
+        ("treasury.spend", person | {"to": OTHER.address, "destination": "security audits"}),
+    )
+    for key, arguments in acts_of:
+        proposal = governed.prepare(key, dict(arguments))
+        governed.send(proposal)
+        governed.pass_delay()
+        governed.send(governed.execute(str(proposal.operation_id)))
+    with governed.database.transaction() as session:
+        found = payments.payments(session)
+    assert [(one.fund, one.amount_wei, one.grant_id) for one in found] == [
+        ("security audits", 2 * ZEN, None),
+        ("community grants", 2 * ZEN, 1),
+    ]
+    assert {one.recipient for one in found} == {OTHER.address}
 
 
 def test_new_delay_applies_to_next_proposal(governed: GovernanceWorld) -> None:

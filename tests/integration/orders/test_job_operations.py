@@ -19,8 +19,10 @@ from market.jobs.models import Job, Slot
 from market.orders import amendments
 from market.platform.db.base import utc_now
 from market.platform.http.types import LAST_INSTANT
+from market.training.checkpoints.models import Checkpoint
 from market.training.matching import book
 from training_gym.spec.config import TrainingSpec
+from training_gym.units.checkpoint import CheckpointManifest
 from zoo_compute.base.errors import Mismatch
 from zoo_compute.client.client import Client
 
@@ -127,17 +129,23 @@ def test_trained_job_is_extended_from_checkpoint_and_cloned(api: httpx.Client, w
     change = {"rounds": 3, "budget_max": str(2 * ZEN)}
     further = payer.post(f"{path}/extend", json=change).json()
     spec = TrainingSpec.from_dict(further["quote"]["spec"])
-    assert (spec.start_model, spec.training.rounds) == (state["final_model_cid"], 3)
+    last = world.all(select(Checkpoint.cid).where(Checkpoint.job_id == job_id, Checkpoint.round == 1))
+    assert ([spec.start_checkpoint], spec.start_round, spec.start_model) == (last, 1, None)
+    assert spec.training.rounds == 3
+    assert "continues after round 1 with" in further["quote"]["rate_schedule"]
     assert further["quote"]["order"]["message"]["budget"] == str(2 * ZEN)
-    assert spec.training.seed != TrainingSpec.from_dict(state["spec"]).training.seed
+    assert spec.training.seed == TrainingSpec.from_dict(state["spec"]).training.seed
     again = payer.post(f"{path}/clone", json={"max_price": str(3 * ZEN)}).json()
     assert again["quote"]["spec_hash"] == state["spec_hash"]
     assert again["request"]["max_price"] == str(3 * ZEN)
-    # The continuation begins with the first job's last model.
+    # The continuation begins with the first job's last model and outer state.
     continued = world.job(nodes=4, document=further["quote"]["spec"])
     world.dispatch(continued)
     first = payer_of(api, world, continued).get(f"/v1/jobs/{continued}").json()
     assert first["initial_loss"] == state["final_loss"]
+    made = world.all(select(Checkpoint.cid).where(Checkpoint.job_id == continued))
+    before, after = (CheckpointManifest.from_bytes(world.storage.get(cid, max_bytes=1 << 20)) for cid in (*last, *made))
+    assert before.outer_state == after.outer_state is not None
 
 
 def test_far_wait_is_cloned_and_refused_elsewhere(api: httpx.Client, world: World) -> None:
@@ -184,7 +192,7 @@ def test_client_signs_exactly_requested_terms(api: httpx.Client, app: FastAPI, w
         assert [point["round"] for point in job.metrics()] == [0, 1]
         further = job.extend(budget_max=2 * ZEN, rounds=3).state()
         assert (further.status, further.budget_wei, further.rounds) == ("submitted", 2 * ZEN, 3)
-        assert further.spec["data_config"]["start_model"] == job.state().final_model_cid
+        assert further.spec["data_config"]["start_round"] == 1
         again = job.clone().state()
         assert (again.budget_wei, again.spec) == (10 * ZEN, job.state().spec)
         waiting = Client.job(client, again.id)

@@ -51,7 +51,7 @@ def test_excluded_payload_is_restored_to_replica(world: World, five: list[str]) 
     ahead = _sent(world, five[4])  # started before the exclusion, from the first unit's state
     world.end_round(job_id)
     unit, second = world.attempt(job_id, 0, 4), world.attempt(job_id, 1, 4)
-    assert (unit.included, unit.exclusion_reason) == (False, "krum_outlier")
+    assert (unit.included, unit.exclusion_reason) == (False, "opposed")
     assert (second.start_eager_payload_cid, second.start_restored_payload_cid) == (unit.payload_cid, None)
 
     third = world.attempt(job_id, 2, 4)
@@ -76,7 +76,7 @@ def test_excluded_payload_is_restored_without_round_delay(world: World, five: li
     left_out = _round_with_an_outlier(world, job_id, five)
     world.end_round(job_id)
     unit, second = world.attempt(job_id, 0, 4), world.attempt(job_id, 1, 4)
-    assert (unit.included, unit.exclusion_reason) == (False, "krum_outlier")
+    assert (unit.included, unit.exclusion_reason) == (False, "opposed")
     assert (second.start_slot_state_cid, second.start_restored_payload_cid) == (unit.slot_state_cid, unit.payload_cid)
     assert set(world.manifest(job_id, 1).slot_states) == {"0", "1", "2", "3"}  # no file is of what it goes on from
     start = world.work(five[4]).unit().slot_state
@@ -112,7 +112,7 @@ def test_payload_excluded_twice_is_not_restored_again(world: World, five: list[s
         _sent(world, node)
     world.end_round(job_id)
     twice = world.attempt(job_id, 2, 4)
-    assert (twice.included, twice.exclusion_reason) == (False, "krum_outlier")
+    assert (twice.included, twice.exclusion_reason) == (False, "opposed")
     assert twice.start_restored_payload_cid == world.attempt(job_id, 0, 4).payload_cid
     assert {unit.start_restored_payload_cid for unit in world.units(job_id, slot=4) if unit.round > 2} == {None}
 

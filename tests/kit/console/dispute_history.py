@@ -34,11 +34,15 @@ def hash32(kind: str, number: int) -> str:
     return to_hex(sha256(f"{kind} {number}".encode()))
 
 
+FIRST_BLOCK = 10_000
+"""First block of the events, above those of a new chain."""
+
+
 def add_disputes(
     connection: Connection, units: Sequence[Any], challenger: str, referees: Sequence[str], now: datetime
 ) -> None:
     """Dispute units (id, job_id, round, slot, provider), one in each state of ``STATES``."""
-    block = 1
+    block = FIRST_BLOCK
     for number, (unit, status) in enumerate(zip(units, STATES, strict=False), 1):
         dispute_id, key = hash32("dispute", number), hash32("unit key", number)
         opened = now - timedelta(hours=10 * number)

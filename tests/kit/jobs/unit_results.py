@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import SecretStr
 
 from market.chain.transactions.signer import Signer
@@ -44,7 +45,7 @@ class Work:
         self.wants_probe = lease.task["probe"]
         self.declares = True  # the start of the replica's next unit, if the job has a round delay
         self.spec = TrainingSpec.from_dict(lease.task["spec"])
-        self.vector = np.random.default_rng().normal(size=self.spec.num_parameters()).astype(np.float32) * 1e-3
+        self.vector = (_agreed(self.spec) + _noise(self.spec, None)).astype(np.float32) * 1e-3
         self.slot_state = replace(fresh_slot_state(self.spec), error_feedback=self.vector, steps=4)
         self.slot_state_cid = world.keep(node, save_slot_state(self.slot_state))
         unit = self.unit()
@@ -138,3 +139,12 @@ class Work:
 
     def complete(self) -> None:
         self.world.complete(self.lease, self.node, self.completion())
+
+
+def _agreed(spec: TrainingSpec) -> NDArray[np.float64]:
+    """Return the direction of all payloads, without which an aggregation takes some for attacks."""
+    return _noise(spec, 1)
+
+
+def _noise(spec: TrainingSpec, seed: int | None) -> NDArray[np.float64]:
+    return np.random.default_rng(seed).normal(size=spec.num_parameters())

@@ -103,8 +103,8 @@ def stored_spec(store: StoreProcess, training: dict[str, Any]) -> TrainingSpec:
     return TrainingSpec.from_dict(document)
 
 
-def task_to_train(store: StoreProcess, environment_class: str) -> dict[str, Any]:
-    spec = stored_spec(store, TRAINING)
+def task_to_train(store: StoreProcess, environment_class: str, **training: Any) -> dict[str, Any]:
+    spec = stored_spec(store, TRAINING | training)
     model = store.add(initial_checkpoint(spec))
     manifest = CheckpointManifest(JOB, 0, None, model, None, None, None, {}, 0, spec.spec_hash())
     return {
@@ -131,9 +131,10 @@ class OneNode:
     store: StoreProcess
     executor: Executor
     directory: Path
+    training: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.task = task_to_train(self.store, self.executor.environment_class)
+        self.task = task_to_train(self.store, self.executor.environment_class, **self.training)
 
     @property
     def workspace(self) -> Workspace:

@@ -9,10 +9,12 @@ import numpy as np
 from eth_account import Account
 
 from kit.training import TEXT, TINY
-from training_gym.aggregate.aggregation import WEIGHT_ONE, aggregate
-from training_gym.aggregate.outer_step import initial_outer_state, save_outer_state
+from training_gym.aggregate.aggregation import aggregate
+from training_gym.aggregate.outer_step import OuterState, initial_outer_state, load_outer_state, save_outer_state
+from training_gym.aggregate.robust import WEIGHT_ONE
 from training_gym.compress.payload_format import encode
 from training_gym.data.dataset import DatasetManifest, describe_shard
+from training_gym.model.layout import Arrays
 from training_gym.spec.config import TrainingConfig, TrainingSpec
 from training_gym.units.checkpoint import CheckpointManifest, initial_checkpoint, load_state, save_state
 from zoo_compute.audit import receipt as receipts
@@ -79,8 +81,7 @@ class World:
         self.order = JobOrder(PAYER.address, spec_hash, 1, 4, WEIGHT, 4, 200, BUDGET, PRICE, 2_000_000_000, 7)
         self.job_id = struct_hash(self.order)
         self.numbers = np.random.default_rng(1)
-        self.state = initial_outer_state(self.spec)
-        self.parameters = load_state(self.spec, initial_checkpoint(self.spec))
+        self.parameters, self.state = self._start()
         checkpoints = [self.checkpoint(0, None, losses[0])]
         units = [self.unit(0, 0, HONEST, checkpoints[0]), self.unit(0, 1, CHEAT, checkpoints[0], "rejected")]
         checkpoints.append(self.checkpoint(1, self.joined(units[0], checkpoints[0]), None))  # its loss was unknown
@@ -132,6 +133,13 @@ class World:
         self.staked = {verifier.address: 2 for verifier in VERIFIERS}
         self.earlier: list[tuple[int, str, Settled]] = []
         self.upheld: tuple[str, str] | None = None
+
+    def _start(self) -> tuple[Arrays, OuterState]:
+        if self.spec.start_checkpoint is None:
+            return load_state(self.spec, initial_checkpoint(self.spec)), initial_outer_state(self.spec)
+        start = CheckpointManifest.from_bytes(self.files[self.spec.start_checkpoint])
+        state = load_outer_state(self.spec, self.files[start.outer_state or ""])
+        return load_state(self.spec, self.files[start.model]), state
 
     def dataset(self) -> str:
         """Store a dataset and return the CID of its manifest."""
@@ -211,7 +219,8 @@ class World:
         self, round_: int, made: tuple[CheckpointRecord, UnitRecord, bytes] | None, loss: str | None
     ) -> CheckpointRecord:
         model = self.put(save_state(self.parameters))
-        linked: tuple[Any, ...] = (None, model, None, None, None, {})
+        begun = self.spec.start_checkpoint and self.put(save_outer_state(self.spec, self.state))
+        linked: tuple[Any, ...] = (None, model, begun, None, None, {})
         if made is not None:
             parent, unit, update = made
             placed = job_record.PlacedPayload(0, unit.round, 0, unit.payload_cid or "", WEIGHT_ONE, "included")

@@ -12,6 +12,7 @@ EVENTS = ("WindowCommitted", "DisputeOpened", "TraceShown", "StepNamed", "Commit
 
 STORY: dict[str, Any] = {
     "cheat": CHEAT,
+    "attack": dispute_report.FABRICATED,
     "unit": {"round": 0, "slot": 3, "steps": 24, "slot_went_to": [OTHER]},
     "noticed": {
         "segment": 2,

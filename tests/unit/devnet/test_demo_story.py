@@ -48,7 +48,7 @@ def test_valid_receipt_passes() -> None:
         ({"slashes": [SLASH, SLASH | {"provider": HONEST}]}, "only the dishonest provider"),
         ({"slashes": [SLASH | {"path": "operator"}]}, "a committee decided"),
         ({"story": {"honest": {"slashed": [HONEST]}}}, "no other node ever lost stake"),
-        ({"units": [UNIT | {"provider": CHEAT}]}, "the dishonest provider is not paid"),
+        ({"units": [UNIT | {"provider": CHEAT}]}, "false work is not paid"),
         ({"checkpoints": [{"pins": ["a", "a", "b"]}] * CHECKPOINTS}, "pinned on 3 nodes"),
         ({"checkpoints": [{"pins": ["a", "b", "c"]}] * (CHECKPOINTS - 1)}, "every round"),
         ({"final_loss": 5.4}, "the loss fell"),

@@ -8,7 +8,7 @@ import pytest
 
 from training_gym.runtime.profile import CPU, CUDA, ExecutionProfile
 from zoo_compute.node.execution import hardware, sandbox
-from zoo_compute.node.execution.executor import Executor, ExecutorError
+from zoo_compute.node.execution.executor import Executor, ExecutorError, with_cause
 
 GIB = 1 << 30
 
@@ -27,6 +27,28 @@ def test_larger_unit_is_refused_with_both_numbers(
     with pytest.raises(ExecutorError, match=f"needs {(free + GIB) / GIB:.2f} GiB.*has {free / GIB:.2f} GiB") as refused:
         executor.require_memory(free + GIB)
     assert refused.value.code == "out_of_memory"
+
+
+def test_processes_share_main_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=6 * GIB))
+    monkeypatch.setattr(hardware, "detect", lambda: hardware.Hardware("RTX 4090", 4, 24.0, 64.0, 1.0))
+    assert [hardware.free_memory(CPU, 4 * GIB, count) // GIB for count in (1, 2, 4)] == [4, 3, 1]
+    assert hardware.free_memory(CUDA, GIB, 4) == hardware.free_memory(CUDA, GIB)
+
+
+@pytest.mark.parametrize(
+    ("code", "kills", "told"),
+    [
+        ("process_lost", 3, "out_of_memory"),
+        ("process_lost", 2, "process_lost"),
+        ("timeout", 3, "timeout"),
+    ],
+)
+def test_kernel_kill_for_memory_has_own_code(monkeypatch: pytest.MonkeyPatch, code: str, kills: int, told: str) -> None:
+    assert sandbox.memory_kills() >= 0  # this machine's
+    monkeypatch.setattr(sandbox, "memory_kills", lambda: kills)
+    found = with_cause(ExecutorError(code, "executor", "process 1 ended with status -9"), 2)
+    assert (found.code, found.message) == (told, "process 1 ended with status -9")
 
 
 @pytest.mark.parametrize(

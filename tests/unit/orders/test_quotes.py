@@ -264,15 +264,27 @@ def test_job_outlasting_escrow_is_refused_with_max_rounds() -> None:
     assert f"at most {most} rounds" in str(refused.value.remedy)
 
 
+_CID = "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy"
+
+
 @pytest.mark.parametrize(
-    ("training", "start_model", "expected"),
+    ("training", "start", "expected"),
     [
-        ({}, None, "warm-up over 10 steps, then linear decay to 0% of the peak rates at step 160"),
-        ({"final_rate_share": 1.0, "warmup_steps": 0}, None, "warm-up over 0 steps, then constant"),
-        ({"rounds": 2, "final_rate_share": 0.1}, "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy", "anew"),
+        ({}, {}, "warm-up over 10 steps, then linear decay to 0% of the peak rates at step 160"),
+        ({"final_rate_share": 1.0, "warmup_steps": 0}, {}, "warm-up over 0 steps, then constant"),
+        ({"rounds": 2, "final_rate_share": 0.1}, {"start_model": _CID}, "anew"),
+        ({}, {"start_checkpoint": _CID, "start_round": 8}, "fresh optimiser moments and error feedback"),
     ],
 )
-def test_quote_states_rate_schedule(training: dict[str, object], start_model: str | None, expected: str) -> None:
-    data = {"dataset": "x" * 46} | ({} if start_model is None else {"start_model": start_model})
+def test_quote_states_rate_schedule(training: dict[str, object], start: dict[str, object], expected: str) -> None:
+    data = {"dataset": "x" * 46} | start
     spec = TrainingSpec.from_dict({"data_config": data, "training_config": training})
     assert rate_schedule(spec).endswith(expected)
+
+
+def test_quote_states_rates_of_planned_continuation() -> None:
+    data = {"dataset": "x" * 46, "start_checkpoint": _CID, "start_round": 4, "start_rate_share": 0.5}
+    said = rate_schedule(TrainingSpec.from_dict({"data_config": data}))
+    assert "linear change from 50% to 0% of the peak rates at step 160; continues after round 4" in said
+    said = rate_schedule(TrainingSpec.from_dict({"data_config": data, "training_config": {"final_rate_share": 0.5}}))
+    assert "constant at 50% of the peak rates" in said

@@ -279,6 +279,24 @@ def test_round_is_joined_without_deleted_outer_state() -> None:
         verify_round(world.job_id, 2, world, world)
 
 
+def _continuation(world: World) -> TrainingSpec:
+    """Store the last checkpoint of another job, and return the specification that continues it."""
+    before: Any = World()
+    world.files |= before.files
+    given = {"start_checkpoint": before.record.checkpoints[2].cid, "start_round": 2}
+    return replace(before.spec, **given)
+
+
+def test_continuation_is_joined_from_start_checkpoint() -> None:
+    world: Any = World(_continuation)
+    assert verify_job(world.job_id, world, world).findings == []
+    del world.files[world.manifest(1).outer_state]  # then round 1 needs the state before round 0
+    assert verify_round(world.job_id, 1, world, world).findings == []
+    world.relink(0, outer_state=world.put(b"another"))
+    found = {finding.where for finding in verify_round(world.job_id, 0, world, world).findings}
+    assert "checkpoints[0].outer_state" in found
+
+
 def test_presented_receipt_is_compared_key_by_key() -> None:
     world: Any = World()
     recomputed = verify_job(world.job_id, world, world).receipt

@@ -11,6 +11,7 @@ import pytest
 from market.domain.network import MAINNET
 from market.domain.nodes.placement import Node, Requirements, has_memory, insufficient_key
 from market.providers.node_problems import node_problems
+from training_gym.runtime.profile import CPU, CUDA
 from zoo_compute.node.execution import hardware
 
 GIB = 1 << 30
@@ -99,6 +100,12 @@ def test_gpu_with_unified_memory_declares_main_memory(monkeypatch: pytest.Monkey
     assert declared["gpu_count"] == 1
 
 
+@pytest.mark.parametrize(("count", "processes"), [(0, 1), (1, 1), (4, 4), (16, 8)])
+def test_processes_follow_gpus_up_to_eight(count: int, processes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware, "detect", lambda: hardware.Hardware("H200", count, 141.0, 512.0, 1.0))
+    assert (hardware.processes(CUDA), hardware.processes(CPU)) == (processes, 1)
+
+
 @pytest.mark.parametrize(
     ("declared", "tier", "codes"),
     [
@@ -110,6 +117,6 @@ def test_gpu_with_unified_memory_declares_main_memory(monkeypatch: pytest.Monkey
     ],
 )
 def test_declared_processes_give_problems(declared: dict[str, object], tier: str | None, codes: list[str]) -> None:
-    found = list(node_problems(declared, tier and MAINNET.tier(tier)))
+    found = list(node_problems(declared, None if tier is None else MAINNET.tier(tier)))
     assert [problem.code for problem in found] == codes
     assert all(problem.remedy for problem in found)

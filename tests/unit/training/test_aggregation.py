@@ -4,7 +4,8 @@ from kit.measures import peak_bytes
 from kit.training import spec_of
 
 from training_gym.aggregate import aggregation
-from training_gym.aggregate.aggregation import WEIGHT_ONE, aggregate
+from training_gym.aggregate.aggregation import aggregate
+from training_gym.aggregate.robust import WEIGHT_ONE
 from training_gym.compress.payload_format import decode, encode
 from training_gym.model.layout import initial_parameters
 from training_gym.model.tensors import flatten

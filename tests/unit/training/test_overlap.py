@@ -7,7 +7,7 @@ import pytest
 from kit.measures import peak_bytes
 
 from market.training.deliveries.checks import _max_payload_bytes
-from training_gym.aggregate.aggregation import WEIGHT_ONE
+from training_gym.aggregate.robust import WEIGHT_ONE
 from training_gym.compress.link_adaptation import with_top_k
 from training_gym.compress.payload_format import decode, encode, payload_size
 from training_gym.exchange.deadlines import MAX_STALENESS, deadline, quorum, staleness_weight, start_slot_state

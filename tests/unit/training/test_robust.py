@@ -1,17 +1,18 @@
 """The decision over measurements, against its rules written out, with many slots."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from kit.measures import lines_run
 
 from training_gym.aggregate.fixed_point import Fixed
-from training_gym.aggregate.robust import ASSUMED_BAD, OUTLIER, Measurement, decide, median
+from training_gym.aggregate.robust import ASSUMED_BAD, OUTLIER, WEIGHT_ONE, Measurement, decide, median
 
 
 def measured(sketches: Fixed) -> dict[int, Measurement]:
-    return {slot: Measurement(10**20, 10**20, sketch) for slot, sketch in enumerate(sketches)}
+    return {slot: Measurement(10**20, 10**20, 0, sketch, WEIGHT_ONE) for slot, sketch in enumerate(sketches)}
 
 
 def codes(sketches: Fixed) -> dict[str, list[int]]:
@@ -80,3 +81,75 @@ def test_per_replica_cost_does_not_grow_with_replicas(share: float) -> None:
         return taken / count
 
     assert cost(160) < 1.5 * cost(40)
+
+
+def directions(honest: int, cosine: float, flipped: int, seed: int = 0) -> Fixed:
+    """Sketches of honest payloads with this mean cosine, and of flipped ones."""
+    dice = np.random.default_rng(seed)
+    common = dice.standard_normal(1024) * np.sqrt(cosine / (1 - cosine))
+    rows = common + dice.standard_normal((honest + flipped, 1024))
+    rows[honest:] = dice.standard_normal((flipped, 1024)) - common * 2
+    return np.rint(rows * 1e6).astype(np.int64)
+
+
+def of(sketches: Fixed, products: list[int], weights: dict[int, int] | None = None) -> dict[int, Measurement]:
+    return {
+        slot: replace(one, product=products[slot], weight=(weights or {}).get(slot, WEIGHT_ONE))
+        for slot, one in measured(sketches).items()
+    }
+
+
+@pytest.mark.parametrize(("honest", "flipped"), [(6, 2), (5, 3), (3, 1)])
+def test_flipped_payloads_are_opposed_at_low_cosines(honest: int, flipped: int) -> None:
+    for seed in range(20):
+        sketches = directions(honest, 0.05, flipped, seed)
+        found = decide(of(sketches, [1] * honest + [-1] * flipped)).verdicts
+        assert [slot for slot in found if found[slot].code == "opposed"] == list(range(honest, honest + flipped))
+
+
+def test_payload_against_one_of_both_stays_unless_clear() -> None:
+    sketches = directions(7, 0.1, 1)
+    sketches[7] = np.random.default_rng(9).standard_normal(1024) * 1e6  # of no direction
+    included = decide(of(sketches, [-1] * 8)).verdicts[7].included
+    assert included == (int(sketches[7] @ sketches[:7].sum(axis=0)) > 0)
+    assert decide(of(sketches, [1] * 8)).verdicts[7].included
+    clear = directions(7, 0.5, 1)
+    assert decide(of(clear, [1] * 8)).verdicts[7].code == "opposed"
+
+
+def test_majority_is_never_excluded() -> None:
+    rows = np.eye(6, 1024, dtype=np.int64)[[0, 1, 2, 0, 1, 2]] * 10**6
+    rows[3:] *= -1  # three pairs of opposites
+    found = decide(of(rows, [-1] * 6)).verdicts
+    assert sum(verdict.code == "opposed" for verdict in found.values()) <= 2
+
+
+def test_late_payloads_are_judged_against_last_aggregate_only() -> None:
+    sketches = directions(6, 0.1, 2)
+    late = {6: WEIGHT_ONE // 2, 7: WEIGHT_ONE // 2}
+    found = decide(of(sketches, [1] * 6 + [1, -1], late)).verdicts
+    assert [found[slot].code for slot in (6, 7)] == ["included", "opposed"]
+    alone = decide(of(sketches[:6], [1] * 6))
+    assert {slot: found[slot] for slot in range(6)} == alone.verdicts
+
+
+@pytest.mark.parametrize(("late", "expected"), [(2, 2000), (5, 1638)])
+def test_late_payloads_weigh_at_most_half_of_fresh(late: int, expected: int) -> None:
+    sketches = directions(4 + late, 0.5, 0)
+    weights = dict.fromkeys(range(4, 4 + late), 2000)
+    found = decide(of(sketches, [1] * (4 + late), weights)).weights
+    assert [found[slot] for slot in range(4)] == [WEIGHT_ONE] * 4
+    assert [found[slot] for slot in range(4, 4 + late)] == [expected] * late
+
+
+@pytest.mark.parametrize(("count", "place"), [(1, 0), (2, 0), (3, 1), (4, 2), (8, 5)])
+def test_clip_radius_leaves_out_assumed_bad_quarter(count: int, place: int) -> None:
+    lengths = [10**6 + 10**5 * slot for slot in range(count)]
+    found = {
+        slot: replace(one, squared_distance=lengths[slot] ** 2, product=1)
+        for slot, one in measured(directions(count, 0.5, 0)).items()
+    }
+    factors = decide(found).factors
+    assert [factors[slot] for slot in range(count)] == [
+        min(1 << 24, lengths[place] * (1 << 24) // length) for length in lengths
+    ]

@@ -1,4 +1,5 @@
 import hashlib
+import json
 import threading
 from pathlib import Path
 
@@ -7,14 +8,16 @@ import pytest
 import safetensors.numpy
 from kit.training import spec_of
 
+from tools import payload_vectors
 from training_gym.model import tensors
 from training_gym.model.layout import initial_parameters
-from training_gym.model.tensors import FlatView, TensorDigest, flatten, save_arrays, tensor_digest, tensor_leaf
+from training_gym.model.tensors import CHUNK, FlatView, TensorDigest, flatten, save_arrays, tensor_digest, tensor_leaf
 from training_gym.runtime import threads
 from training_gym.spec.architectures import read_model
 from zoo_protocol import merkle
 from zoo_protocol.hashing import keccak
 
+VECTORS = Path(__file__).parents[2] / "vectors" / "tensors.json"
 SMALL = read_model({"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 1, "sequence_length": 8})
 STRIDED = np.arange(24, dtype=np.float32).reshape(4, 6)
 
@@ -58,6 +61,29 @@ def test_state_digest_is_root_over_tensors() -> None:
         for value in arrays[name].ravel():  # in any pieces
             streamed.update(value.reshape(1))
     assert streamed.digest() == tensor_digest(arrays)
+
+
+def test_leaves_match_vectors() -> None:
+    vectors = json.loads(VECTORS.read_text())["tensors"]
+    assert [vector["leaf"] for vector in vectors] == [vector["leaf"] for vector in payload_vectors.leaves()]
+
+
+@pytest.mark.parametrize("size", [CHUNK, CHUNK + 1, 2 * CHUNK, 2 * CHUNK + 5])
+def test_large_tensor_is_hashed_by_chunks(size: int) -> None:
+    values = np.arange(size, dtype=np.float32)
+    chunks = [hashlib.sha256(values[start : start + CHUNK].tobytes()).digest() for start in range(0, size, CHUNK)]
+    header = json.dumps(["w", "F32", [size]], separators=(",", ":")).encode()
+    version = b"zoo-tensor-1" if size == CHUNK else b"zoo-tensor-2"
+    expected = keccak(keccak(version + len(header).to_bytes(8, "big") + header + b"".join(chunks)))
+    assert tensor_leaf("w", values) == expected
+    assert tensor_digest({"w": values, "v": STRIDED}) == keccak(
+        min(expected, tensor_leaf("v", STRIDED)) + max(expected, tensor_leaf("v", STRIDED))
+    )
+    streamed = TensorDigest()
+    streamed.begin("w", values.shape)
+    for part in np.split(values, [3, size // 2, size - 2]):
+        streamed.update(part)
+    assert streamed.digest() == expected
 
 
 def test_flat_vector_parts_are_changed_in_place() -> None:

@@ -2,6 +2,7 @@
 
 - ``fabricate`` makes up a result without training (:mod:`zoo_compute.devnet.adversaries.fabrication`).
 - ``fabricate-adapters`` does so with adapters, and trains whole models honestly.
+- ``lazy`` trains honestly in even rounds, and omits steps in odd ones.
 - ``copy`` delivers the result of another replica.
 - ``withhold`` trains, then misses the reveal of sampled states.
 - ``refuse`` trains, then declines the reveal.
@@ -18,7 +19,7 @@ from typing import Any
 
 from training_gym.runtime.profile import ExecutionProfile
 from zoo_compute.base.amounts import parse_zen
-from zoo_compute.devnet.adversaries.child import COPY, FABRICATE, FABRICATE_ADAPTERS
+from zoo_compute.devnet.adversaries.child import COPY, FABRICATE, FABRICATE_ADAPTERS, LAZY
 from zoo_compute.node.config import NodeConfig
 from zoo_compute.node.execution.executor import TASK_TIMEOUT_SECONDS, Executor, Progress
 from zoo_compute.node.process import run_node
@@ -33,6 +34,7 @@ KINDS = (
     "bf16",
     "edited-data",
     "stale",
+    LAZY,
     COPY,
     WITHHOLD,
     REFUSE,
@@ -110,6 +112,7 @@ def node_arguments(description: str | None) -> argparse.ArgumentParser:
         parser.add_argument(name, required=True)
     parser.add_argument("--state-dir", type=Path, required=True)
     parser.add_argument("--claim-seconds", type=float, required=True)
+    parser.add_argument("--processes", type=int)
     return parser
 
 
@@ -122,6 +125,7 @@ def node_config(arguments: argparse.Namespace) -> NodeConfig:
         name=arguments.name,
         min_price_wei=parse_zen(arguments.min_price, "min-price"),
         claim_seconds=arguments.claim_seconds,
+        processes=arguments.processes,
     )
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 FABRICATE = "fabricate"  # never trains
 FABRICATE_ADAPTERS = "fabricate-adapters"  # trains only jobs without an adapter
+LAZY = "lazy"  # in odd rounds, omits the last step of each segment
 COPY = "copy"  # delivers the result of the neighbouring replica, as if an accomplice had sent it
 
 
@@ -70,5 +71,23 @@ def _load(profile_name: str) -> "Trainer":
     return DishonestTrainer(profile_named(profile_name))
 
 
+def _load_lazy(profile_name: str) -> "Trainer":
+    from training_gym.runtime.profile import profile_named
+    from training_gym.units.steps import OnStep
+    from training_gym.units.trace import Unit, UnitResult
+    from training_gym.units.unit import run_unit
+    from training_gym.verify.adversaries import Attack, dishonest_training
+    from zoo_compute.node.execution.trainer import Trainer
+
+    class LazyTrainer(Trainer):
+        def run_unit(self, unit: Unit, output: Path, on_step: OnStep) -> UnitResult:
+            if unit.round % 2 == 0:
+                return super().run_unit(unit, output, on_step)
+            lazy = dishonest_training(Attack.SKIP_STEP, range(unit.spec.segments), honest=self.train)
+            return run_unit(unit, output, on_step, train=lazy)
+
+    return LazyTrainer(profile_named(profile_name))
+
+
 if __name__ == "__main__":
-    child.main(_load)
+    child.main(_load_lazy if sys.argv[-1] == LAZY else _load)

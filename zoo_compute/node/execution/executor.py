@@ -62,6 +62,17 @@ class ExecutorError(Exception):
         self.message = message
 
 
+def with_cause(error: ExecutorError, kills: int) -> ExecutorError:
+    """Return a task's error: ``out_of_memory`` if the kernel killed one of a group for it.
+
+    Args:
+        kills: processes that the kernel had killed for memory before the task.
+    """
+    if error.code != PROCESS_LOST or sandbox.memory_kills() <= kills:
+        return error
+    return ExecutorError("out_of_memory", error.field, error.message)
+
+
 @contextlib.contextmanager
 def executor_errors() -> Iterator[None]:
     """Raise an :class:`ExecutorError` as a :class:`ZooError`."""
@@ -107,9 +118,9 @@ class Executor:
         arguments = self._profile.name, str(self._memory_bytes), str(self._processes)
         return ["zoo_compute.node.execution.child", *arguments]
 
-    def require_memory(self, needed: int) -> None:
-        """Refuse a task that needs more bytes than are free. Raises ExecutorError."""
-        free = hardware.free_memory(self._profile, self._memory_bytes)
+    def require_memory(self, needed: int, processes: int = 1) -> None:
+        """Refuse a task of which each process needs more bytes than are free. Raises ExecutorError."""
+        free = hardware.free_memory(self._profile, self._memory_bytes, processes)
         if needed > free:
             raise ExecutorError(
                 "out_of_memory",
@@ -160,19 +171,21 @@ class Executor:
             ExecutorError: with the reason's code.
         """
         with self._lock:
-            child = self._ready_child()
+            child, kills = self._ready_child(), sandbox.memory_kills()
             try:
                 result, error = self._run(child, task, timeout, on_progress, check)
-            except BaseException:
+            except BaseException as failure:
                 self._discard()
                 if self._closed:
                     raise self._has_been_closed() from None
+                if isinstance(failure, ExecutorError):
+                    raise with_cause(failure, kills) from None
                 raise
             if error is None:
                 return result
             if error.code in _RESTART_CODES or self._processes > 1:  # other processes can wait for this one
                 self._discard()
-            raise error
+            raise with_cause(error, kills)
 
     def close(self) -> None:
         """Kill the child, also during a task, and refuse further tasks."""

@@ -12,6 +12,8 @@ from training_gym.spec.costs import usable_gpu_bytes
 from training_gym.spec.errors import ProfileError
 from zoo_compute.base.errors import ConfigError
 
+MAX_PROCESSES = 8
+"""Most parts of a batch (``gradient_shards``)."""
 _GB = 10**9
 _MIB = 1 << 20
 
@@ -40,11 +42,11 @@ def detect() -> Hardware:
     return Hardware(model, len(gpus), ram if memory is None else memory, ram, network)
 
 
-def free_memory(profile: ExecutionProfile, limit: int) -> int:
-    """Return the bytes that a unit can use: of each GPU, or free main memory up to ``limit``."""
+def free_memory(profile: ExecutionProfile, limit: int, processes: int = 1) -> int:
+    """Return each process's bytes: its GPU's, or a share of free main memory up to ``limit``."""
     if profile.device == "cuda":
         return usable_gpu_bytes(round(detect().gpu_memory_gb * _GB))
-    return min(limit, psutil.virtual_memory().available)
+    return min(limit, psutil.virtual_memory().available // processes)
 
 
 def profile(name: str | None = None) -> ExecutionProfile:
@@ -64,7 +66,7 @@ def profile(name: str | None = None) -> ExecutionProfile:
 
 def processes(profile: ExecutionProfile) -> int:
     """Return how many processes may train a unit: one for each GPU, or one on a CPU."""
-    return max(1, detect().gpu_count) if profile.device == "cuda" else 1
+    return min(MAX_PROCESSES, max(1, detect().gpu_count)) if profile.device == "cuda" else 1
 
 
 def _nvidia_gpus() -> list[tuple[str, float | None]]:

@@ -8,10 +8,12 @@ import contextlib
 import ctypes
 import fcntl
 import os
+import re
 import resource
 import socket
 import struct
 import sys
+from pathlib import Path
 
 _CLONE_NEWUSER = 0x10000000
 _CLONE_NEWNET = 0x40000000
@@ -56,6 +58,16 @@ def limit(memory_bytes: int) -> None:
 def is_allocation_failure(text: str) -> bool:
     """Return whether an error or a process's last output names a failed allocation."""
     return any(phrase in text.lower() for phrase in _ALLOCATION_FAILURES)
+
+
+def memory_kills() -> int:
+    """Return how many processes this machine's kernel has killed for memory since its start."""
+    try:
+        counters = Path("/proc/vmstat").read_text()
+    except OSError:
+        return 0
+    found = re.search(r"^oom_kill (\d+)$", counters, re.MULTILINE)
+    return int(found[1]) if found else 0
 
 
 def release_memory() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from training_gym.spec.config import TrainingSpec
-from training_gym.spec.costs import unit_memory_bytes
+from training_gym.spec.costs import gpus_in_use, unit_memory_bytes
 from training_gym.units.replica_state import slot_state_bytes
 from training_gym.units.trace import boundary_state_bytes, state_path
 from zoo_compute.base.link import Link
@@ -110,7 +110,9 @@ def require_link(lease: Lease, bytes_per_second: int | None) -> None:
 
 def require_memory(lease: Lease, executor: Executor) -> None:
     """Refuse a unit beyond this node's memory. Raises ExecutorError: ``out_of_memory``."""
-    executor.require_memory(unit_memory_bytes(TrainingSpec.from_dict(lease.task["spec"])))
+    spec = TrainingSpec.from_dict(lease.task["spec"])
+    processes = gpus_in_use(spec, executor.usable_processes) if lease.kind == "train" else 1
+    executor.require_memory(unit_memory_bytes(spec), processes)
 
 
 def _load_result(document: Any) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Console: time of pages on a large market, and their screenshots."""

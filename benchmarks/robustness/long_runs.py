@@ -1,0 +1,127 @@
+"""Runs of 200 rounds against attacks, at a job's default method."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from benchmarks.report import Row, progress, row
+from benchmarks.robustness.adaptive import Wide, adaptive
+from benchmarks.robustness.kept import KeptRuns
+from benchmarks.training.trainers import next_replica_states, train_unit
+from training_gym.aggregate.aggregation import aggregate
+from training_gym.aggregate.outer_step import OuterState, initial_outer_state
+from training_gym.compress.payload_format import decode, encode
+from training_gym.data.dataset import one_shard, validation_samples
+from training_gym.data.shards import Tokens
+from training_gym.evaluate.loss import mean_loss
+from training_gym.model.layout import Arrays, initial_parameters
+from training_gym.spec.architectures import ModelConfig
+from training_gym.spec.config import TrainingConfig, TrainingSpec
+from training_gym.units.replica_state import ReplicaState, fresh_slot_state
+
+VERSION = 1
+"""Of the rules of training and aggregation; a change that can change a result needs another number."""
+ATTACKS = {"none": 0, "adaptive_25": 2, "ipm_25": 2, "alie_25": 2, "adaptive_37": 3}
+"""Attacks with their attackers of eight, in the order of measurement."""
+WINDOWS = 4096
+_ROUNDS_PER_STATE = 10
+Lie = Callable[[Wide, np.random.Generator], Wide]
+
+
+@dataclass(slots=True)
+class _State:
+    parameters: Arrays
+    outer: OuterState
+    replicas: dict[int, ReplicaState]
+    noise: np.random.Generator
+    round: int = 0
+    restored: set[int] = field(default_factory=set)
+    excluded: Counter[str] = field(default_factory=Counter)
+
+
+def spec_of(model: ModelConfig, seed: int, rounds: int, workers: int, **settings: Any) -> TrainingSpec:
+    """Return the default method in units of eight steps of eight sequences."""
+    steps = {"inner_steps": 8, "segment_steps": 8, "batch_size": 8} | settings
+    return TrainingSpec(model, "unused", TrainingConfig(rounds=rounds, seed=seed, **steps), replicas=workers)
+
+
+def train(
+    spec: TrainingSpec,
+    texts: tuple[Tokens, Tokens],
+    attack: str,
+    bad: int,
+    lies: Mapping[str, Lie | None],
+    kept: KeptRuns,
+) -> float | None:
+    """Return the loss after all rounds, the last ``bad`` slots attacking; None if not kept."""
+    run = {"version": VERSION, "attack": attack, "bad": bad, "workers": spec.replicas, "spec": spec.spec_hash()}
+    known = kept.of(run)
+    if known is not None or not kept.can_measure:
+        return known
+    state = kept.state(run) or _State(
+        initial_parameters(spec),
+        initial_outer_state(spec),
+        dict.fromkeys(range(spec.replicas), fresh_slot_state(spec)),
+        np.random.default_rng(spec.training.seed),
+    )
+    honest = range(spec.replicas - bad)
+    while state.round < spec.training.rounds:
+        _round(spec, state, texts[0], attack, honest, lies)
+        if state.round % _ROUNDS_PER_STATE == 0:
+            kept.keep_state(run, state)
+    samples = validation_samples(one_shard(spec, texts[1]), WINDOWS)
+    loss = mean_loss(spec, state.parameters, samples)
+    kept.add(run, loss, seed=spec.training.seed, windows=len(samples), excluded=dict(state.excluded))
+    return loss
+
+
+def _round(
+    spec: TrainingSpec, state: _State, text: Tokens, attack: str, honest: range, lies: Mapping[str, Lie | None]
+) -> None:
+    payloads, after = {}, {}
+    for slot in honest:
+        payloads[slot], after[slot] = train_unit(spec, state.round, slot, state.parameters, text, state.replicas[slot])
+    bad = range(len(honest), spec.replicas)
+    if bad and attack == "adaptive":
+        payloads |= adaptive(spec, payloads, bad, state.outer, state.noise)
+    elif bad and (lie := lies[attack]) is not None:
+        vectors = np.stack([decode(spec, payload).dense().astype(np.float64) for payload in payloads.values()])
+        payloads |= {slot: encode(spec, lie(vectors, state.noise).astype(np.float32)) for slot in bad}
+    result = aggregate(spec, state.parameters, payloads, outer_state=state.outer)
+    excluded = {slot: verdict.code for slot, verdict in result.verdicts.items() if not verdict.included}
+    state.excluded.update(f"{'honest' if slot in honest else 'bad'} {code}" for slot, code in excluded.items())
+    handed, state.restored = next_replica_states(spec, after, payloads, excluded, state.restored)
+    state.replicas |= handed
+    state.parameters, state.outer, state.round = result.parameters, result.outer_state, state.round + 1
+
+
+def rows_of(
+    specs: Sequence[TrainingSpec], texts: tuple[Tokens, Tokens], lies: Mapping[str, Lie | None], kept: KeptRuns
+) -> list[Row]:
+    """Return each attack's loss relative to that of eight honest workers, minus one."""
+    costs: dict[str, list[float]] = {}
+    worst: list[float] = []
+    diverged: list[int] = []
+    for spec in specs:
+        samples = validation_samples(one_shard(spec, texts[1]), WINDOWS)
+        start, losses = mean_loss(spec, initial_parameters(spec), samples), {}
+        for name, bad in ATTACKS.items():
+            loss = train(spec, texts, name.partition("_")[0], bad, lies, kept)
+            if loss is not None:
+                progress(f"seed {spec.training.seed}, {spec.training.rounds} rounds, {name}: {loss:.4f}")
+                losses[name] = loss
+        if "none" not in losses:
+            continue
+        honest = losses.pop("none")
+        for name, loss in losses.items():
+            costs.setdefault(name, []).append(loss / honest - 1)
+        at_25 = [loss / honest - 1 for name, loss in losses.items() if name.endswith("_25")]
+        worst += [max(at_25)] if at_25 else []
+        diverged += [sum(not loss < start for loss in losses.values())] if losses else []
+    note = f"{specs[0].training.rounds} rounds"
+    rows = [row(f"long_{name}", "relative", values, note) for name, values in costs.items()]
+    rows += [row("long_worst_25", "relative", worst, note)] if worst else []
+    return rows + ([row("long_diverged", "runs", diverged, note)] if diverged else [])

@@ -1,0 +1,122 @@
+"""Jobs that continue a checkpoint: data order, rate schedule and outer state."""
+
+import statistics
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from kit.training import SMALL, TEXT
+
+from benchmarks.training.trainers import train_unit
+from training_gym.aggregate.aggregation import aggregate
+from training_gym.aggregate.outer_step import OuterState, initial_outer_state
+from training_gym.data.dataset import one_shard, order_seed, unit_places
+from training_gym.evaluate.loss import validation_loss
+from training_gym.model.layout import Arrays, initial_parameters
+from training_gym.spec.config import TrainingSpec
+from training_gym.spec.errors import SpecError
+from training_gym.units.replica_state import fresh_slot_state
+from training_gym.units.steps import rate_share
+
+CHECKPOINT = "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy"
+ROUNDS = {"inner_steps": 5, "segment_steps": 5, "batch_size": 2}
+
+
+def spec_with(data: dict[str, object] | None = None, **training: object) -> TrainingSpec:
+    document = {
+        "model_config": SMALL.to_dict(),
+        "data_config": {"dataset": "x" * 46, "replicas": 2} | (data or {}),
+        "training_config": {"inner_steps": 5, "segment_steps": 5, "batch_size": 4, "rounds": 12, "warmup_steps": 2}
+        | training,
+    }
+    return TrainingSpec.from_dict(document)
+
+
+def job(spec: TrainingSpec, start: tuple[Arrays, OuterState]) -> tuple[Arrays, OuterState]:
+    """Train the job's rounds on two fresh replicas."""
+    parameters, outer = start
+    states = dict.fromkeys(range(2), fresh_slot_state(spec))
+    tokens = np.frombuffer(TEXT, np.uint8)
+    for round_ in range(spec.training.rounds):
+        payloads = {}
+        for slot in states:
+            payloads[slot], states[slot] = train_unit(spec, round_, slot, parameters, tokens, states[slot])
+        done = aggregate(spec, parameters, payloads, outer_state=outer)
+        parameters, outer = done.parameters, done.outer_state
+    return parameters, outer
+
+
+def loss_after(seed: int, *jobs: tuple[int, float]) -> float:
+    """Return the loss after jobs in a row, each with its rounds and final share of the rates."""
+    (rounds, share), *continuations = jobs
+    spec = spec_with(rounds=rounds, final_rate_share=share, seed=seed)
+    reached = job(spec, (initial_parameters(spec), initial_outer_state(spec)))
+    for further, final in continuations:
+        data = {"start_checkpoint": CHECKPOINT, "start_round": rounds, "start_rate_share": share or 1.0}
+        spec = spec_with(data, rounds=further, final_rate_share=final, seed=seed)
+        reached = job(spec, reached)
+        rounds, share = rounds + further, final
+    return validation_loss(spec, reached[0], one_shard(spec, TEXT))
+
+
+def test_job_extended_twice_ends_as_whole_one() -> None:
+    seeds = range(3)
+    whole = [loss_after(seed, (9, 0.0)) for seed in seeds]
+    extended = [loss_after(seed, (3, 0.0), (3, 0.0), (3, 0.0)) for seed in seeds]
+    assert statistics.fmean(extended) - statistics.fmean(whole) < max(whole) - min(whole)
+
+
+def test_planned_continuations_have_rates_of_whole_job() -> None:
+    whole = spec_with().training
+    shares = [rate_share(whole, round_, step, 99) for round_ in range(12) for step in range(5)]
+    found = []
+    for start, final in (1.0, 2 / 3), (2 / 3, 1 / 3), (1 / 3, 0.0):
+        part = spec_with(rounds=4, final_rate_share=final).training
+        found += [rate_share(part, round_, step, 99, start) for round_ in range(4) for step in range(5)]
+    assert found == pytest.approx(shares)
+
+
+def test_continuation_reads_next_data() -> None:
+    whole, steps = spec_with(), range(5)
+    order = one_shard(whole, TEXT).order
+    later = spec_with({"start_checkpoint": CHECKPOINT, "start_round": 4})
+    expected = [unit_places(whole, order, round_, 1, steps) for round_ in (4, 5)]
+    assert [unit_places(later, one_shard(later, TEXT).order, round_, 1, steps) for round_ in (0, 1)] == expected
+
+
+def test_start_model_changes_order_of_data() -> None:
+    plain, started = spec_with(), spec_with({"start_model": CHECKPOINT})
+    based = replace(plain, base=CHECKPOINT[::-1])
+    continued = spec_with({"start_checkpoint": CHECKPOINT, "start_round": 1})
+    assert order_seed(plain) == order_seed(continued) == plain.training.seed
+    others = started, based, spec_with({"start_model": CHECKPOINT}, seed=1)
+    assert len({order_seed(spec) for spec in (plain, *others)}) == 4
+    places = [unit_places(spec, one_shard(spec, TEXT).order, 0, 0, range(5)) for spec in (plain, started)]
+    assert places[0] != places[1]
+
+
+def test_continuation_survives_round_trip() -> None:
+    data = {"start_checkpoint": CHECKPOINT, "start_round": 4, "start_rate_share": 0.5}
+    spec = spec_with(data)
+    assert TrainingSpec.from_dict(spec.to_dict()) == spec
+    assert spec.to_dict()["data_config"].items() >= data.items()
+    assert not data.keys() & spec_with().to_dict()["data_config"].keys()  # hashes of other jobs stay
+
+
+@pytest.mark.parametrize(
+    ("data", "field"),
+    [
+        ({"start_round": 1}, "data_config.start_round"),
+        ({"start_rate_share": 0.5}, "data_config.start_round"),
+        ({"start_checkpoint": CHECKPOINT, "start_model": CHECKPOINT}, "data_config.start_model"),
+        ({"start_checkpoint": CHECKPOINT, "start_round": -1}, "data_config.start_round"),
+        ({"start_checkpoint": CHECKPOINT, "start_round": True}, "data_config.start_round"),
+        ({"start_checkpoint": CHECKPOINT, "start_rate_share": float("nan")}, "data_config.start_rate_share"),
+        ({"start_checkpoint": CHECKPOINT, "start_rate_share": 0}, "data_config.start_rate_share"),
+        ({"start_checkpoint": "x"}, "data_config.start_checkpoint"),
+    ],
+)
+def test_wrong_start_is_refused(data: dict[str, object], field: str) -> None:
+    with pytest.raises(SpecError) as refused:
+        spec_with(data)
+    assert refused.value.field == field

@@ -1,0 +1,51 @@
+"""Operations of the timelock on the command line: list, execute, cancel."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from zoo_compute.cli.governance.flow import Export, governance_chain, perform
+from zoo_compute.cli.session import open_client
+from zoo_compute.terminal.output import print_table
+
+
+def print_operations(operations: Iterable[Mapping[str, Any]]) -> None:
+    """Print operations with their status, time and words."""
+    rows = [[one["id"], one["status"], one["ready_at"], " ".join(one["words"])] for one in operations]
+    if rows:
+        print_table(("operation", "status", "executable from", "effect"), rows)
+
+
+def execute_operation(
+    operation_id: str,
+    sender: str | None,
+    export: Export | None,
+    yes: bool,
+    no_wait: bool,
+    api_url: str | None,
+    as_json: bool,
+) -> None:
+    """Execute a due operation, read from the timelock's own events."""
+    from zoo_protocol.acts import calls
+
+    with open_client(api_url) as client:
+        chain = governance_chain(client)
+        prepared = calls.execute(chain.operation(operation_id), chain.contracts)
+        perform(client, chain, prepared, sender=sender, export=export, yes=yes, no_wait=no_wait, as_json=as_json)
+
+
+def cancel_operation(
+    operation_id: str,
+    sender: str | None,
+    export: Export | None,
+    yes: bool,
+    no_wait: bool,
+    api_url: str | None,
+    as_json: bool,
+) -> None:
+    """Cancel a pending operation, read from the timelock's own events."""
+    from zoo_protocol.acts import calls
+
+    with open_client(api_url) as client:
+        chain = governance_chain(client)
+        prepared = calls.cancel(chain.operation(operation_id), chain.contracts)
+        perform(client, chain, prepared, sender=sender, export=export, yes=yes, no_wait=no_wait, as_json=as_json)
