@@ -20,6 +20,7 @@ class Job(Base, CreatedAt):
         Index("ix_jobs_status_created_at_id", "status", "created_at", "id"),
         Index("ix_jobs_budget_wei_id", "budget_wei", "id"),
         Index("ix_jobs_open", "id", postgresql_where=text("status NOT IN ('settled', 'rejected')")),
+        Index("ix_jobs_settled_at", "settled_at", postgresql_include=["tier_id", "fee_wei"]),  # fees by day and tier
         Index("ix_jobs_unreleased", "id", postgresql_where=text("released_at IS NULL")),
     )
 

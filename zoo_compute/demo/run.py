@@ -301,7 +301,7 @@ def _addresses(info: dict[str, Any], receipt: dict[str, Any], file: Path) -> dic
     return {
         "receipt": file,
         "API documentation": f"{info['api_url']}/docs",
-        "console": f"{info['api_url']}/console",
+        "console": f'{info["api_url"]}/console/sign-in (choose "admin, guardian"; then Overview, Treasury, disputes)',
         "chain RPC": info["rpc_url"],
         "job escrow": info["contracts"]["JobEscrow"],
         "settlement": receipt["settlement_tx"],

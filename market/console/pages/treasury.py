@@ -14,6 +14,7 @@ from market.console.page import Audience, Page
 from market.console.reads import treasury
 from market.console.rendering import plain_zen
 from market.console.visits import CurrentVisit
+from market.governance import service as governance
 from market.ledger.reconciliation import last_reconciliation
 from market.platform.db.base import utc_now
 from market.platform.http.services import Services
@@ -21,6 +22,7 @@ from market.platform.http.services import Services
 router = APIRouter()
 PAGE = Page("/treasury", "Treasury", "Network", Audience.PUBLIC, router)
 DAYS = 90
+_OPERATIONS = 200  # of the timelock, the newest
 
 
 @router.get("/treasury")
@@ -28,7 +30,10 @@ def show_treasury(visit: CurrentVisit) -> HTMLResponse:
     """Return the page; it asks the database only."""
     network, now = visit.services.network, utc_now()
     with visit.services.database.reading() as session:
+        contracts = governance.contracts_of(session, visit.deployment, network)
+        operations = governance.operations(session, contracts, now, pending=False, limit=_OPERATIONS)
         values: dict[str, object] = {
+            "operations": [one for one in operations if (one.act or "").startswith("treasury.")],
             "treasury": treasury.read_treasury(session, network),
             "cursor": finalised_cursor(session),
             "balances": _balance_series(treasury.daily_balances(session, DAYS, now)),

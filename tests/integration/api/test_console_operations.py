@@ -18,6 +18,9 @@ from market.console.reads.overview import read_alarms, read_figures
 from market.console.reads.treasury import daily_balances, movements, read_emission, read_treasury
 from market.domain.lifecycle import IntentStatus
 from market.domain.network import DEVNET, ZEN
+from market.governance import acts
+from market.governance import service as governance
+from market.governance.chain_events import HANDLERS
 from market.ledger.reconciliation import watch
 from market.ledger.service import post
 from market.platform.db.base import utc_now
@@ -132,6 +135,26 @@ def test_transactions_are_listed_and_filtered(on_chain: Services, staff: Browser
     assert "Nothing matches" in staff.http.get("/console/transactions?tx.status=&tx.q=none").text
 
 
-@pytest.mark.parametrize("path", ["overview", "transactions", "system", "audit"])
+def test_proposed_grant_and_its_alarm_are_shown(chain: Chain, on_chain: Services, staff: Browser) -> None:
+    with on_chain.database.reading() as session:
+        contracts = governance.contracts_of(session, chain.deployment, DEVNET)
+    grant = {"recipient": OTHER.address, "amount": "5", "purpose": "<i>docs</i>"}
+    prepared = acts.prepare_act(chain.views, contracts, ADMIN.address, "treasury.grant", grant)
+    call = {"from": ADMIN.address, "to": prepared.transaction.to, "data": prepared.transaction.data}
+    chain.anvil.send(call)
+    chain.anvil.mine(3)
+    chain.index(on_chain.database, {key: [handler] for key, handler in HANDLERS.items()})
+    for path in ("guardian", "treasury"):
+        page = staff.http.get(f"/console/{path}").text
+        assert "Pay 5 ZEN" in page
+        assert "waiting" in page
+        assert "<i>" not in page
+    guardian = staff.http.get("/console/guardian").text
+    assert "not sent from here" in guardian
+    assert "PROPOSER_ROLE" in guardian
+    assert "governance event" in staff.http.get("/console/overview").text
+
+
+@pytest.mark.parametrize("path", ["guardian", "overview", "transactions", "system", "audit"])
 def test_operation_pages_are_for_staff(api: httpx.Client, on_chain: Services, path: str) -> None:
     assert signed_in(api).http.get(f"/console/{path}").status_code == 403
