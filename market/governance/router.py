@@ -3,6 +3,7 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
+from pydantic import StringConstraints
 
 from market.accounts.deps import AdminAccount, CurrentAccount, SignedInAccount
 from market.accounts.errors import NotPermitted, SessionRequired
@@ -45,6 +46,7 @@ OperationId = Annotated[HashString, Path(description="The timelock's id of the o
 EventId = Annotated[RowId, Path(description="Id of the event, from GET /v1/governance/events.")]
 BatchNumber = Annotated[int, Path(ge=1, lt=2**24, description="Number of the batch in the contract.")]
 TxHash = Annotated[HashString, Path(description="Hash of the sent transaction.")]
+Storable = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]  # PostgreSQL refuses U+0000
 Limit = Annotated[int, Query(ge=1, le=200, description="Maximum number.")]
 
 
@@ -193,10 +195,10 @@ def follow_act(tx_hash: TxHash, _: CurrentAccount, session: Reads, services: Ser
 def list_audit_entries(
     _: AdminAccount,
     session: Reads,
-    actor: Annotated[str | None, Query(max_length=42, description="Address of the actor, or `market`.")] = None,
-    subject: Annotated[str | None, Query(max_length=80, description="Id of the subject, such as a job.")] = None,
-    kind: Annotated[str | None, Query(max_length=16, description="Kind of the subject, such as `job`.")] = None,
-    search: Annotated[str | None, Query(max_length=80, description="Text in event, reason or data.")] = None,
+    actor: Annotated[Storable | None, Query(max_length=42, description="Address of the actor, or `market`.")] = None,
+    subject: Annotated[Storable | None, Query(max_length=80, description="Id of the subject, such as a job.")] = None,
+    kind: Annotated[Storable | None, Query(max_length=16, description="Kind of the subject, such as `job`.")] = None,
+    search: Annotated[Storable | None, Query(max_length=80, description="Text in event, reason or data.")] = None,
     after: Annotated[RowId | None, Query(description="Id of the last entry seen.")] = None,
     limit: Limit = 50,
 ) -> AuditPage:

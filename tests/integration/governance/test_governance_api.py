@@ -74,3 +74,5 @@ def test_audit_log_is_paged_and_searched_by_admins(api: httpx.Client, records: R
     assert found(subject="0xa") == ["matched"]
     assert found(search="50%_VET") == ["veto"]
     assert found(search="%veto%") == []
+    for name in ("actor", "subject", "kind", "search"):
+        refusal(admin.get("/v1/audit", params={name: "a\0"}), 422, "invalid-request")
