@@ -23,6 +23,7 @@ from benchmarks.chain import postgres
 from benchmarks.report import progress
 from market.app import create_app
 from market.chain.models import ChainCursor
+from market.console.page import Audience
 from market.console.pages import PAGES
 from market.domain.network import ZEN
 from market.ledger.reconciliation import watch
@@ -85,7 +86,7 @@ def stage(jobs: int, providers: int) -> Iterator[Stage]:
 
 def _paths(seeded: Seeded) -> tuple[str, ...]:
     own = (f"/jobs/{seeded.job_id}", f"/providers/{seeded.provider}", f"/disputes/{seeded.dispute_id}")
-    listed = dict.fromkeys(page.path.rstrip("/") for page in PAGES)
+    listed = dict.fromkeys(page.path.rstrip("/") for page in PAGES if page.audience is not Audience.NODE)
     return (*listed, *own, "/sign-in")
 
 

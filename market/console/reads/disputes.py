@@ -23,7 +23,7 @@ from market.verification.samples.models import Replay, Sample
 from market.verification.windows.models import Window
 from zoo_protocol.verification import dispute_story
 
-SAMPLED_UNITS = 5_000
+SAMPLED_UNITS = 2_000
 """Newest units in windows that the sampling summary covers."""
 OPEN = "open"
 

@@ -20,6 +20,8 @@ from market.training.units.models import Unit
 from market.verification.samples.models import Sample
 
 MAX_EVENTS = 100
+MAX_NAMED = 2_000
+"""Jobs that a search by name covers."""
 MAX_ROUNDS = 500
 """Points of one chart; the newest ones."""
 
@@ -106,7 +108,9 @@ def matches(words: str) -> ColumnElement[bool]:
         return Job.payer == words
     if prefix.startswith("0x"):
         return (Job.id >= prefix) & (Job.id < prefix + _FIRST_AFTER_HEX)
-    return LOWER_NAME.startswith(prefix, autoescape=True)
+    # The limit keeps the planner from reading all jobs by time until enough names match.
+    named = select(Job.id).where(LOWER_NAME.startswith(prefix, autoescape=True)).limit(MAX_NAMED)
+    return Job.id.in_(named)
 
 
 def timeline(session: Session, job_id: str) -> list[Move]:

@@ -1,0 +1,49 @@
+"""Acts of staff in a browser: pause of intake, and the proposal of a grant."""
+
+from kit.browser.accessibility import violations
+from kit.browser.console import Console
+from kit.chain.deployed_chain import OTHER
+from playwright.sync_api import Page, expect
+
+
+def sign(page: Page, confirmation: str) -> None:
+    """Confirm the prepared act, sign it, and wait until its block is there."""
+    box = page.locator("#act")
+    expect(box).to_contain_text("The simulation passes.", timeout=30_000)
+    button = box.get_by_role("button", name="Sign in the wallet")
+    expect(button).to_be_disabled()
+    box.get_by_label(f"Type {confirmation} to confirm").fill(confirmation)
+    button.click()
+    expect(box.get_by_role("status")).to_contain_text("Mined", timeout=30_000)
+
+
+def test_guardian_pauses_intake_once(console: Console) -> None:
+    page = console.open()
+    console.sign_in(page)
+    page.goto("/console/guardian")
+    page.get_by_role("button", name="Pause new jobs").click()
+    sign(page, "escrow.pause")
+    assert violations(page) == []
+    page.get_by_role("button", name="Pause new jobs").click()
+    expect(page.locator("#act")).to_contain_text("The simulation fails", timeout=30_000)
+
+
+def test_grant_is_proposed_through_timelock(console: Console) -> None:
+    page = console.open()
+    console.sign_in(page)
+    page.goto("/console/guardian")
+    page.get_by_label("Grant to").fill(OTHER.address)
+    page.get_by_label("Amount, ZEN").fill("1.5")
+    page.get_by_label("Purpose").fill("library")
+    page.get_by_role("button", name="Propose grant").click()
+    expect(page.locator("#act")).to_contain_text("Pay 1.5 ZEN", timeout=30_000)
+    sign(page, "treasury.grant")
+
+
+def test_malformed_argument_is_named(console: Console) -> None:
+    page = console.open()
+    console.sign_in(page)
+    page.goto("/console/guardian")
+    page.get_by_label("Release from jail").fill("nobody")
+    page.get_by_role("button", name="Propose release").click()
+    expect(page.locator("#act").get_by_role("alert")).to_contain_text("provider", timeout=30_000)
