@@ -95,7 +95,7 @@ def _paints(console: Stage, repetitions: int) -> dict[str, list[tuple[float, flo
 
 def _paint(browser: Browser, console: Stage, path: str) -> tuple[float, float]:
     context = browser.new_context(base_url=console.url, locale="en-GB")
-    cookie = {"name": COOKIE, "value": console.admin.secret, "url": f"{console.url}/console/"}
+    cookie = {"name": COOKIE, "value": console.admin.secret, "domain": "127.0.0.1", "path": "/console"}
     context.add_cookies([cookie])  # type: ignore[list-item]
     page = context.new_page()
     page.goto(f"/console{path}", wait_until="load")

@@ -35,7 +35,7 @@ def main(folder: Path) -> None:
                 viewport={"width": width, "height": 800},
                 locale="en-GB",
             )
-            cookie = {"name": COOKIE, "value": console.admin.secret, "url": f"{console.url}/console/"}
+            cookie = {"name": COOKIE, "value": console.admin.secret, "domain": "127.0.0.1", "path": "/console"}
             context.add_cookies([cookie])  # type: ignore[list-item]
             page = context.new_page()
             for path in console.paths:

