@@ -1,6 +1,6 @@
 """Acts that a page prepares and the visitor's wallet signs. The console holds no key."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path
 from pydantic import Field
@@ -29,6 +29,16 @@ def prepare_act(visit: CurrentVisit, key: ActKey, body: ActArguments) -> Prepare
     with services.database.reading() as session:
         contracts = service.contracts_of(session, visit.deployment, services.network)
     return acts.prepare_act(services.part(ChainViews), contracts, visit.wallet.address, key, body.arguments)
+
+
+@router.post("/operations/{operation_id}/{stage}")
+def prepare_step(visit: CurrentVisit, operation_id: HashString, stage: Literal["execute", "cancel"]) -> PreparedView:
+    """Return the execution or the cancellation of an operation of the timelock."""
+    services = visit.services
+    prepare = acts.prepare_execution if stage == "execute" else acts.prepare_cancellation
+    with services.database.reading() as session:
+        contracts = service.contracts_of(session, visit.deployment, services.network)
+        return prepare(session, services.part(ChainViews), contracts, visit.wallet.address, operation_id)
 
 
 @router.post("/sent", status_code=204)

@@ -91,13 +91,13 @@ function present(box, prepared) {
 }
 
 document.addEventListener("submit", async (event) => {
-  const form = event.target.closest("form[data-act]");
+  const form = event.target.closest("form[data-act], form[data-step]");
   if (!form) return;
   event.preventDefault();
   const box = document.getElementById(form.dataset.box);
   const values = Object.fromEntries(new FormData(form));
   try {
-    present(box, await window.zooWallet.post(`/console/acts/${form.dataset.act}/prepare`, { arguments: values }));
+    present(box, await window.zooWallet.post(`/console/acts/${form.dataset.act ? `${form.dataset.act}/prepare` : form.dataset.step}`, form.dataset.act ? { arguments: values } : {}));
   } catch (error) {
     box.replaceChildren();
     box.hidden = false;
