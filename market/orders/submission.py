@@ -120,9 +120,13 @@ def _parse(request: _Request, services: Services) -> tuple[_Request, Terms]:
     request = with_rounds(with_base_settings(request, storage, settings.max_base_parameters), storage, MAX_UNITS)
     terms = parse_terms(request, services.network, utc_now(), settings.round_timeout_seconds, settings.max_parameters)
     needed = memory.estimate(settings, terms.spec, terms.nodes)
-    with services.database.reading() as session:
-        require_aggregation_memory(needed, memory.smallest_worker(session, settings))
+    storage.once_a_minute(("aggregation", needed), lambda: _require_worker_memory(needed, services))
     return request, terms
+
+
+def _require_worker_memory(needed: int, services: Services) -> None:
+    with services.database.reading() as session:
+        require_aggregation_memory(needed, memory.smallest_worker(session, services.settings))
 
 
 def write_within_caps(
