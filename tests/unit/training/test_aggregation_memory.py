@@ -36,7 +36,7 @@ def test_aggregation_stays_within_copies_and_estimate(
     size, noise = spec.num_parameters(), np.random.default_rng(0)
     start = initial_parameters(spec)
     payloads = {slot: encode(spec, noise.normal(0, 1e-3, size).astype(np.float32)) for slot in range(6)}
-    state = aggregate(spec, start, {0: payloads[0]}).outer_state  # compiles
+    state = aggregate(spec, start, payloads).outer_state  # compiles and imports all that it needs
     peak = peak_bytes(lambda: aggregate(spec, start, payloads, None, state, in_place=True))
     assert peak <= MAX_COPIES * 4 * size + batch * decoded_bytes(uplink(spec))
     files = sum(map(len, payloads.values()))
