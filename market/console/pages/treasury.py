@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse, StreamingResponse
 
 from market.chain.service import finalised_cursor
 from market.console.page import Audience, Page
-from market.console.reads import treasury
+from market.console.reads import governance, treasury
 from market.console.rendering import plain_zen
 from market.console.visits import CurrentVisit
 from market.ledger.reconciliation import last_reconciliation
@@ -35,6 +35,7 @@ def show_treasury(visit: CurrentVisit) -> HTMLResponse:
             "fees": _fee_series(treasury.daily_fees(session, DAYS, now), visit.services),
             "years": treasury.read_emission(session, network),
             "last": last_reconciliation(session),
+            "pending": governance.queued_payments(session, visit.deployment, network, now),
         }
     return visit.render("treasury.html", 200, days=DAYS, **values)
 
