@@ -94,6 +94,8 @@ def test_grant_is_proposed_and_executed(console: Console, page: Page) -> None:
     page.goto("/console/treasury")
     expect(page.get_by_text("No grant or payment waits in the timelock.")).to_be_visible()
     expect(page.get_by_role("region", name="Payments", exact=True)).to_contain_text("12.5")
+    page.goto("/console/acts")
+    expect(page.get_by_role("region", name="Sent acts").get_by_role("row", name="treasury.grant")).to_have_count(2)
     page.goto("/console/guardian")
     expect(page.get_by_text("No role, pause, operation or payout is unexplained.")).to_be_visible()
 

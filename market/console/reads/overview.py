@@ -135,7 +135,7 @@ def _of_governance(session: Session, services: Services) -> Iterator[Alarm]:
     contracts = governance.contracts_of(session, services.part(Deployment), services.network)
     for event in governance.alarms(session, contracts):
         text = f"{event.words} (block {event.block_number}); it was not sent from here."
-        yield Alarm("governance_event", "bad", text, "/audit")
+        yield Alarm("governance_event", "bad", text, "/guardian")
 
 
 def _of_chain(session: Session, facts: ChainFacts | None) -> Iterator[Alarm]:

@@ -88,7 +88,7 @@ function present(box, prepared) {
     typed.autocomplete = "off";
     label.append(typed);
   }
-  const buttons = line(box, "p", "");
+  const buttons = line(box, "div", "", "filters");
   const sign = line(buttons, "button", "Sign in the wallet");
   sign.type = "button";
   copyButton(buttons, "Copy call data", prepared.transaction.data);

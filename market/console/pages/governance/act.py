@@ -12,6 +12,7 @@ from market.governance import acts, service
 from market.governance.errors import PayoutNotFound
 from market.governance.schemas import ActView, ParameterView
 from market.platform.db.base import utc_now
+from market.platform.events.service import audit_entries
 from market.platform.http.errors import NotFound
 from market.platform.http.types import HashString
 from zoo_protocol.acts.parameters import Kind
@@ -23,6 +24,7 @@ PAGE = Page("/acts", "Acts", "You", Audience.SIGNED_IN, router)
 Step = Literal["execute", "cancel"]
 VETO = "escrow.veto"
 _MAX_FILLED = 200
+_SENT = 20
 
 
 @router.get("/acts")
@@ -30,9 +32,10 @@ def list_acts(visit: CurrentVisit) -> HTMLResponse:
     """Return the table of acts, those that the visitor's roles permit first."""
     with visit.services.database.reading() as session:
         holders = service.role_holders(session)
+        sent = audit_entries(session, actor=visit.wallet.address, kind="act", limit=_SENT)
     found = [(act, reads.need_of_act(act, holders, visit.wallet.address)) for act in acts.acts()]
     found.sort(key=lambda one: (not one[1].is_held, one[1].role is None))
-    return visit.render("governance/acts.html", acts=found, is_typed=reads.is_typed)
+    return visit.render("governance/acts.html", acts=found, sent=sent, is_typed=reads.is_typed)
 
 
 @router.get("/acts/{key}")

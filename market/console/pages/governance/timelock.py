@@ -7,6 +7,7 @@ from fastapi import APIRouter
 from fastapi.responses import HTMLResponse
 
 from market.console.page import Audience, Page
+from market.console.reads.governance import ANY_ACCOUNT
 from market.console.visits import CurrentVisit
 from market.governance import service
 from market.governance.parameters import parameters
@@ -26,6 +27,7 @@ _SELECTED = {"staking.set-penalty": ("offence", "Penalty for "), "staking.set-mi
 def show_governance(visit: CurrentVisit) -> HTMLResponse:
     """Return the page; it asks the database only."""
     now, network = utc_now(), visit.services.network
+    visit.names[ANY_ACCOUNT] = "any account"
     with visit.services.database.reading() as session:
         contracts = service.contracts_of(session, visit.deployment, network)
         values: dict[str, Any] = {
