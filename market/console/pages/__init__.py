@@ -6,7 +6,6 @@ from market.console.pages import (
     audit,
     design,
     disputes,
-    guardian,
     job,
     jobs,
     market,
@@ -17,6 +16,7 @@ from market.console.pages import (
     transactions,
     treasury,
 )
+from market.console.pages.governance import act, guardian, timelock
 from market.console.pages.mine import access, my_jobs, new_job, node
 
 PAGES: tuple[Page, ...] = (
@@ -24,6 +24,7 @@ PAGES: tuple[Page, ...] = (
     market.PAGE,
     disputes.PAGE,
     treasury.PAGE,
+    timelock.PAGE,
     overview.PAGE,
     jobs.PAGE,
     job.PAGE,
@@ -36,6 +37,7 @@ PAGES: tuple[Page, ...] = (
     new_job.PAGE,
     node.PAGE,
     access.PAGE,
+    act.PAGE,
     account.PAGE,
     design.PAGE,
 )

@@ -21,7 +21,9 @@ _COLUMNS = (
 )
 _KINDS = (
     "account",
+    "act",
     "challenge",
+    "governance",
     "job",
     "lease",
     "omission",

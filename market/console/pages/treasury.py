@@ -12,6 +12,7 @@ from fastapi.responses import HTMLResponse, StreamingResponse
 from market.chain.service import finalised_cursor
 from market.console.page import Audience, Page
 from market.console.reads import treasury
+from market.console.reads.governance import queued_payments
 from market.console.rendering import plain_zen
 from market.console.visits import CurrentVisit
 from market.governance import service as governance
@@ -40,6 +41,7 @@ def show_treasury(visit: CurrentVisit) -> HTMLResponse:
             "fees": _fee_series(treasury.daily_fees(session, DAYS, now), visit.services),
             "years": treasury.read_emission(session, network),
             "last": last_reconciliation(session),
+            "pending": queued_payments(session, visit.deployment, network, now),
         }
     return visit.render("treasury.html", 200, days=DAYS, **values)
 

@@ -18,6 +18,18 @@ function copyButton(parent, text, value) {
   line(button, "span", text);
 }
 
+// Exact amount in ZEN, without trailing zeros.
+function exactZen(wei) {
+  const digits = String(wei).padStart(19, "0");
+  const fraction = digits.slice(-18).replace(/0+$/, "");
+  return digits.slice(0, -18) + (fraction && `.${fraction}`);
+}
+
+function longWords(seconds) {
+  const [size, unit] = [[86400, "days"], [3600, "hours"], [60, "minutes"], [1, "seconds"]].find(([one]) => seconds >= one);
+  return `${Math.round((seconds / size) * 10) / 10} ${unit}`;
+}
+
 async function get(path) {
   const answer = await fetch(path, { headers: { Accept: "application/json" }, credentials: "same-origin" });
   const found = await answer.json();
@@ -36,11 +48,16 @@ async function follow(state, hash) {
   }
 }
 
-async function send(prepared, state) {
+async function send(prepared, state, sender) {
   const wallet = window.zooWallet.chosenWallet();
   if (wallet === null) throw new Error("This tab knows no wallet. Sign in again here.");
   const [from] = await wallet.request({ method: "eth_accounts" });
-  const { to, data } = prepared.transaction;
+  if (sender && from.toLowerCase() !== sender.toLowerCase()) {
+    throw new Error(`The wallet offers ${from}; this act was prepared for ${sender}. Choose that account in the wallet.`);
+  }
+  const { to, data, chain_id: expected } = prepared.transaction;
+  const chain = Number(await wallet.request({ method: "eth_chainId" }));
+  if (chain !== expected) throw new Error(`The wallet is on chain ${chain}; expected ${expected}. Switch it and sign again.`);
   const hash = await wallet.request({ method: "eth_sendTransaction", params: [{ from, to, data, value: "0x0" }] });
   await window.zooWallet.record({ tx_hash: hash, act: prepared.act ?? "timelock", stage: prepared.stage });
   state.hidden = false;
@@ -55,9 +72,12 @@ function report(box, error) {
 
 function present(box, prepared) {
   box.replaceChildren();
-  line(box, "h3", prepared.title);
+  line(box, "h2", prepared.title);
   for (const sentence of prepared.words) line(box, "p", sentence);
-  line(box, "p", `${prepared.contract}.${prepared.function}, moves ${prepared.amount_wei} wei`, "muted");
+  const role = prepared.role ? `needs ${prepared.role}` : "any account";
+  const zen = exactZen(prepared.amount_wei);
+  line(box, "p", `${prepared.contract}.${prepared.function}; ${role}; moves ${zen} ZEN (${prepared.amount_wei} wei)`, "muted");
+  if (prepared.delay_seconds) line(box, "p", `It waits ${longWords(prepared.delay_seconds)} before it can take effect.`);
   const { passes, refusal, error, warnings } = prepared.simulation;
   line(box, "p", passes ? "The simulation passes." : `The simulation fails: ${refusal ?? error}`, passes ? "notice good" : "notice bad");
   for (const warning of warnings) line(box, "p", warning, "notice warn");
@@ -68,11 +88,14 @@ function present(box, prepared) {
     typed.autocomplete = "off";
     label.append(typed);
   }
-  const buttons = line(box, "p", "");
+  const buttons = line(box, "div", "", "filters");
   const sign = line(buttons, "button", "Sign in the wallet");
   sign.type = "button";
   copyButton(buttons, "Copy call data", prepared.transaction.data);
   copyButton(buttons, "Copy for a Safe", JSON.stringify(prepared.safe));
+  const file = line(buttons, "a", "Download for a Safe", "button quiet");
+  file.href = `data:application/json,${encodeURIComponent(JSON.stringify(prepared.safe))}`;
+  file.download = `safe-${prepared.act ?? "timelock"}.json`;
   const state = line(box, "p", "", "notice");
   state.setAttribute("role", "status");
   state.hidden = true;
@@ -81,7 +104,7 @@ function present(box, prepared) {
   sign.addEventListener("click", async () => {
     sign.disabled = true;
     try {
-      await send(prepared, state);
+      await send(prepared, state, box.dataset.sender);
     } catch (failure) {
       report(box, failure);
       sign.disabled = false;
@@ -91,13 +114,13 @@ function present(box, prepared) {
 }
 
 document.addEventListener("submit", async (event) => {
-  const form = event.target.closest("form[data-act], form[data-step]");
+  const form = event.target.closest("form[data-act]");
   if (!form) return;
   event.preventDefault();
   const box = document.getElementById(form.dataset.box);
   const values = Object.fromEntries(new FormData(form));
   try {
-    present(box, await window.zooWallet.post(`/console/acts/${form.dataset.act ? `${form.dataset.act}/prepare` : form.dataset.step}`, form.dataset.act ? { arguments: values } : {}));
+    present(box, await window.zooWallet.post(`/console/acts/${form.dataset.act}/prepare`, { arguments: values }));
   } catch (error) {
     box.replaceChildren();
     box.hidden = false;
