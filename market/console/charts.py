@@ -1,4 +1,4 @@
-"""Data of charts: series over time for uPlot, step curves as SVG points."""
+"""Data of charts: series over time or rounds for uPlot, step curves as SVG points."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -17,10 +17,15 @@ def decimal_zen(wei: int | None) -> str | None:
 
 
 def time_series(points: Iterable[tuple[datetime, Sequence[Value]]], names: Sequence[str]) -> dict[str, Any]:
-    """Return the series of a chart; each point has one value per name."""
+    """Return the series of a chart over time; each point has one value per name."""
+    return number_series([(int(at.timestamp()), values) for at, values in points], names)
+
+
+def number_series(points: Iterable[tuple[int, Sequence[Value]]], names: Sequence[str]) -> dict[str, Any]:
+    """Return the series of a chart over a number; each point has one value per name."""
     found = list(points)
     return {
-        "x": [int(at.timestamp()) for at, _ in found],
+        "x": [x for x, _ in found],
         "y": [[values[at] for _, values in found] for at in range(len(names))],
         "names": list(names),
     }

@@ -18,6 +18,8 @@ class Job(Base, CreatedAt):
         Index("ix_jobs_payer_created_at_id", "payer", "created_at", "id"),
         Index("ix_jobs_created_at_id", "created_at", "id"),  # lists of all jobs
         Index("ix_jobs_status_created_at_id", "status", "created_at", "id"),
+        Index("ix_jobs_status", "status"),  # counts; equal keys share an entry, so it is small
+        Index("ix_jobs_flow", "created_at", postgresql_include=["tier_id", "status", "funded_at", "matched_at"]),
         Index("ix_jobs_budget_wei_id", "budget_wei", "id"),
         Index("ix_jobs_open", "id", postgresql_where=text("status NOT IN ('settled', 'rejected')")),
         Index("ix_jobs_settled_at", "settled_at", postgresql_include=["tier_id", "fee_wei"]),  # fees by day and tier

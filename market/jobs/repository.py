@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, bindparam, func, select
+from sqlalchemy import ColumnElement, Row, bindparam, func, select
 from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import JobStatus
@@ -25,6 +25,12 @@ _PLACEMENT_LOCK = 0x706C6163  # "plac"
 
 def job(session: Session, job_id: str) -> Job | None:
     return session.get(Job, job_id)
+
+
+def progress(session: Session, job_ids: Collection[str]) -> Sequence[Row[*tuple[Any, ...]]]:
+    """Return (id, matched_at, round_started_at, current_round, rounds) of these jobs."""
+    columns = (Job.id, Job.matched_at, Job.round_started_at, Job.current_round, Job.rounds)
+    return session.execute(select(*columns).where(Job.id.in_(job_ids))).all()
 
 
 _JOB_TO_READ = Prepared(select(*Job.__table__.columns).where(Job.id == bindparam("job_id", type_=Hash32)))

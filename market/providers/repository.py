@@ -3,11 +3,12 @@
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import ColumnElement, Row, Select, and_, delete, exists, func, or_, select, update
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import ColumnElement, Row, Select, and_, any_, delete, exists, func, literal, or_, select, update
+from sqlalchemy.dialects.postgresql import ARRAY, insert
 from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import ProviderStatus
+from market.platform.db.base import Address
 from market.platform.db.locks import locked
 from market.providers.models import AskRow, AttestationChallenge, BenchmarkRun, Provider, SignerNonce, Stake
 
@@ -138,8 +139,8 @@ def of_same_owner(session: Session, address: str) -> Sequence[str]:
 
 
 def working_among(session: Session, addresses: Collection[str], accepted: Collection[str] | None) -> set[str]:
-    statement = select(Provider.address).where(Provider.address.in_(addresses), _may_work(accepted))
-    return set(session.scalars(statement))
+    among = Provider.address == any_(literal(list(addresses), ARRAY(Address)))  # one parameter for any number
+    return set(session.scalars(select(Provider.address).where(among, _may_work(accepted))))
 
 
 def open_ask_prices(session: Session, addresses: Collection[str]) -> dict[str, tuple[int, datetime]]:

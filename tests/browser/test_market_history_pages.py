@@ -56,6 +56,7 @@ def test_job_is_found_and_read_by_keyboard(console: Console, seeded: Seeded) -> 
     rows.get_by_role("link").first.focus()
     page.keyboard.press("Enter")
     expect(page.locator("[data-chart] canvas")).to_have_count(2)
+    expect(page.locator("[data-chart] .u-label").first).to_have_text("Round")
     expect(page.locator("[aria-current=step]")).to_have_text("running")
 
 

@@ -62,17 +62,17 @@ def show_job(visit: CurrentVisit, job_id: JobId) -> HTMLResponse:
         verdicts = reads.verdicts(session, [unit.id for unit in units])
         checkpoints = reads.checkpoints(session, job_id)
         lines = reads.settled_lines(session, job_id)
-    at = [(point.at, point) for point in points if point.at is not None]
+    ended = [point for point in points if point.at is not None]
     return visit.render(
         "job.html",
         job=job,
         tier=next((tier.name for tier in visit.services.network.tiers if tier.id == job.tier_id), job.tier_id),
         steps=_steps(job, [move.to_status for move in moves]),
         moves=moves,
-        loss=charts.time_series(
-            [(when, [point.validation_loss, point.train_loss]) for when, point in at], ("validation", "training")
+        loss=charts.number_series(
+            [(point.round, [point.validation_loss, point.train_loss]) for point in ended], ("validation", "training")
         ),
-        traffic=charts.time_series([(when, [point.uploaded_bytes]) for when, point in at], ("sent",)),
+        traffic=charts.number_series([(point.round, [point.uploaded_bytes]) for point in ended], ("sent",)),
         points=points,
         table=table,
         verdicts=verdicts,

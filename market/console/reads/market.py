@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from sqlalchemy import ColumnElement, case, exists, func, literal, select
+from sqlalchemy import ColumnElement, case, func, literal, select
 from sqlalchemy.orm import Session
 
 from market.auctions import service as auctions
@@ -197,21 +197,16 @@ def flow(session: Session, since: datetime) -> list[Flow]:
 
 def supply(session: Session) -> list[Supply]:
     """Return the active nodes by tier and zone."""
-    has_ask = exists().where(AskRow.provider == Provider.address, AskRow.status == "open")
-    has_slot = exists().where(Slot.provider == Provider.address)
+    # A node has at most one open ask and one slot, so the joins repeat no row.
     query = (
-        select(
-            func.coalesce(Provider.tier_id, 0),
-            Provider.region,
-            func.count(),
-            func.count().filter(has_ask),
-            func.count().filter(has_slot),
-        )
+        select(Provider.tier_id, Provider.region, func.count(), func.count(AskRow.id), func.count(Slot.job_id))
+        .outerjoin(AskRow, (AskRow.provider == Provider.address) & (AskRow.status == "open"))
+        .outerjoin(Slot, Slot.provider == Provider.address)
         .where(Provider.status == ProviderStatus.ACTIVE, Provider.tier_id > 0)
         .group_by(Provider.tier_id, Provider.region)
         .order_by(Provider.tier_id, Provider.region)
     )
-    return [Supply(*row) for row in session.execute(query).tuples()]
+    return [Supply(tier_id or 0, *rest) for tier_id, *rest in session.execute(query).tuples()]
 
 
 def waiting(session: Session, network: NetworkParameters, offers: Sequence[Supply]) -> list[Waiting]:

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 
-from sqlalchemy import Date, cast, func, select
+from sqlalchemy import DateTime, column, func, literal, select, true
+from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Session
 
 from market.chain.contracts.codec import ChainEvent
@@ -18,7 +19,7 @@ from market.platform.db.base import from_unix
 
 ACCOUNT = "treasury"
 _DAY = 86_400
-_EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
+_ONE_DAY = timedelta(hours=24)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,17 +132,23 @@ def daily_balances(session: Session, days: int, now: datetime) -> list[tuple[int
 
 def daily_fees(session: Session, days: int, now: datetime) -> dict[int, dict[int, int]]:
     """Return the fees in wei of settled jobs, by Unix seconds of the day and tier."""
-    day = cast(func.timezone("UTC", Job.settled_at), Date).label("day")
+    first = now - timedelta(days=days)
+    seconds = range(int(first.timestamp()) // _DAY * _DAY, int(now.timestamp()) + 1, _DAY)
+    starts = literal([from_unix(start) for start in seconds], ARRAY(DateTime(timezone=True)))
+    day = func.unnest(starts).table_valued(column("start", DateTime(timezone=True)), name="day").render_derived()
+    # One range of the index per day needs no sort of all jobs.
+    fees = (
+        select(Job.tier_id, func.sum(Job.fee_wei).label("fee"))
+        .where(Job.settled_at > first, Job.settled_at >= day.c.start, Job.settled_at < day.c.start + _ONE_DAY)
+        .group_by(Job.tier_id)
+        .lateral()
+    )
     statement = (
-        select(day, Job.tier_id, func.sum(Job.fee_wei))
-        .where(Job.settled_at > now - timedelta(days=days))
-        .group_by(day, Job.tier_id)
-        .order_by(day)
+        select(day.c.start, fees.c.tier_id, fees.c.fee).select_from(day.join(fees, true())).order_by(day.c.start)
     )
     found: dict[int, dict[int, int]] = {}
-    for settled_on, tier_id, fee in session.execute(statement).tuples():
-        start = (settled_on.toordinal() - _EPOCH_ORDINAL) * _DAY
-        found.setdefault(start, {})[tier_id] = int(fee or 0)
+    for start, tier_id, fee in session.execute(statement.order_by(day.c.start)).tuples():
+        found.setdefault(int(start.timestamp()), {})[tier_id] = int(fee or 0)
     return found
 
 

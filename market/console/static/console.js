@@ -27,13 +27,16 @@ function draw(element) {
   element.dataset.drawn = "";
   element.replaceChildren();
   const { x, y, names } = JSON.parse(element.dataset.chart);
+  const over = element.dataset.over;
   const tones = ["accent", "warn", "good", "bad", "muted"];
   const axis = { stroke: colour("muted"), grid: { stroke: colour("line"), width: 1 }, ticks: { stroke: colour("line") } };
   const lines = names.map((label, at) => ({
     label, stroke: colour(tones[at % tones.length]), width: 2, dash: at ? [6, 2 + 2 * at] : undefined, points: { show: x.length < 3 },
   }));
   const size = { width: element.clientWidth, height: 240 };
-  new uPlot({ ...size, series: [{}, ...lines], axes: [axis, { ...axis, size: 70 }] }, [x, ...y.map((line) => line.map((v) => v === null ? null : Number(v)))], element);
+  const scales = { x: { time: !over } };
+  const first = over ? { label: over, value: (_, number) => number ?? "--" } : {};
+  new uPlot({ ...size, scales, series: [first, ...lines], axes: [axis, { ...axis, size: 70 }] }, [x, ...y.map((line) => line.map((v) => v === null ? null : Number(v)))], element);
 }
 
 function redraw() {

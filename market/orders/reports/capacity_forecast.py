@@ -1,10 +1,12 @@
 """Forecast of a waiting job: suitable nodes, a clearing price, the next capacity."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
+from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
 from market.domain.auctions.books import StandingBid, partition_book
@@ -77,24 +79,24 @@ def forecast_capacity(
     holders = jobs_repository.slots_by_holder(session)
     reserved = _reserved_for_others(session, job, offers, frozenset(asks) - holders.keys(), now)
     broken = {node.provider: requirements.broken_by(node) for node, _ in census}
-    working = providers.working_among(session, settings, [node.provider for node, _ in census])
+    everyone = frozenset(broken)
+    working = providers.working_among(session, settings, everyone)
     seen = {node.provider for node, is_seen in census if is_seen}
 
-    checks: dict[str, Callable[[str], bool]] = {
-        "not_active": working.__contains__,
-        "silent": seen.__contains__,
-        "no_ask": lambda one: one in asks or one not in working & seen,
-        **{constraint.value: lambda one, c=constraint: c not in broken[one] for constraint in Constraint},  # type: ignore[misc]
-        "price": lambda one: asks.get(one, 0) <= limit,
-        "busy": lambda one: one not in holders,
-        "reserved": lambda one: one not in reserved,
+    removed: dict[str, Set[str]] = {
+        "not_active": everyone - working,
+        "silent": everyone - seen,
+        "no_ask": (working & seen) - asks.keys(),
+        **{one.value: {node for node, found in broken.items() if one in found} for one in Constraint},
+        "price": {node for node, price in asks.items() if price > limit} & everyone,
+        "busy": everyone & holders.keys(),
+        "reserved": everyone & reserved,
     }
-    left = [node.provider for node, _ in census]
+    left: Set[str] = everyone
     steps = []
-    for code, holds in checks.items():
-        removes = sum(not holds(node.provider) for node, _ in census)
-        left = [one for one in left if holds(one)]
-        steps.append(Step(code, removes, len(left)))
+    for code, nodes in removed.items():
+        left = left - nodes
+        steps.append(Step(code, len(nodes), len(left)))
 
     unsold = [offer for offer in offers if offer.provider not in holders and offer.provider not in reserved]
     relief = {
@@ -168,12 +170,11 @@ def _served_at(
 
 def _ends(session: Session, held_by: Mapping[str, str], now: datetime) -> dict[str, datetime | None]:
     """Estimate the end of each node's job from its completed rounds; None before the first one."""
-    held = {job_id: jobs_repository.job(session, job_id) for job_id in set(held_by.values())}
-    ends = {job_id: None if job is None else _end(job, now) for job_id, job in held.items()}
-    return {node: ends[job_id] for node, job_id in held_by.items()}
+    ends = {row.id: _end(row, now) for row in jobs_repository.progress(session, set(held_by.values()))}
+    return {node: ends.get(job_id) for node, job_id in held_by.items()}
 
 
-def _end(job: Job, now: datetime) -> datetime | None:
+def _end(job: Row[*tuple[Any, ...]], now: datetime) -> datetime | None:
     if job.current_round == 0 or job.matched_at is None or job.round_started_at is None:
         return None
     per_round: timedelta = (job.round_started_at - job.matched_at) / job.current_round

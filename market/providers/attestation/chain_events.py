@@ -10,12 +10,13 @@ it covers all GPUs that its provider registered, and those of its tier.
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import any_, delete, func, literal, select
+from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Session
 
 from market.chain.contracts.codec import ChainEvent
 from market.domain.network import NetworkParameters
-from market.platform.db.base import from_unix
+from market.platform.db.base import Address, from_unix
 from market.providers.models import Attestation, AttestationChallenge, Provider
 
 
@@ -55,7 +56,7 @@ def attested_until(
     rows = session.execute(
         select(Attestation.address, Attestation.expires_at, Attestation.gpus, Provider.tier_id, registered)
         .outerjoin(Provider, Provider.address == Attestation.address)
-        .where(Attestation.address.in_(addresses), Attestation.expires_at > now)
+        .where(Attestation.address == any_(literal(list(addresses), ARRAY(Address))), Attestation.expires_at > now)
     )
     return {
         row.address: row.expires_at

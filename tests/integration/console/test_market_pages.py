@@ -99,6 +99,7 @@ def test_job_page_has_all_parts(staff: Browser, seeded: Seeded) -> None:
     )
     assert [part for part in parts if part not in page] == []
     assert 'aria-current="step">running' in page
+    assert "{&#34;x&#34;:[0,1,2," in page, "rounds on the chart's axis"
     settled = text_of(staff, f"/jobs/{seeded.settled_job_id}")
     assert "Cancel this job" not in settled
     assert 'class="now" aria-current="step">settled' in settled
