@@ -64,7 +64,7 @@ class RelayRequest(RequestModel):
 def show_sign_in(visit: CurrentVisit, next: str = "/console") -> HTMLResponse:
     """Return the page with the wallets of the browser, and on a devnet its accounts."""
     wallets = _devnet_wallets(visit.services) if is_devnet(visit.services) else []
-    return visit.render("sign_in.html", wallets=wallets, target=next if _NEXT.fullmatch(next) else "/console")
+    return visit.render("account/sign_in.html", wallets=wallets, target=next if _NEXT.fullmatch(next) else "/console")
 
 
 @router.post("/sign-in/challenge")

@@ -19,7 +19,7 @@ def show_account(visit: CurrentVisit) -> HTMLResponse:
     """Return the page."""
     with visit.services.database.reading() as session:
         found = sessions.list_sessions(session, visit.wallet.address)
-    return visit.render("account.html", sessions=found, idle=sessions.IDLE)
+    return visit.render("account/account.html", sessions=found, idle=sessions.IDLE)
 
 
 @router.post("/account/end-session")

@@ -51,4 +51,4 @@ def show_audit(visit: CurrentVisit) -> HTMLResponse:
     table = Table(visit, "audit", _COLUMNS, "-time", AuditEvent.id, _FILTERS)
     with visit.services.database.reading() as session:
         table.fetch(session, select(AuditEvent))
-    return visit.render("audit.html", table=table)
+    return visit.render("operate/audit.html", table=table)

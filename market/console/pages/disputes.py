@@ -62,7 +62,7 @@ def list_disputes(visit: CurrentVisit) -> HTMLResponse:
         counts = reads.replay_counts(session, [node.address for node in nodes], since)
         rates = reads.sampling(session)
     return visit.render(
-        "disputes.html",
+        "disputes/disputes.html",
         table=table,
         due=due,
         rates=[(rate, _chance(rate.segments, rate.sampling_bps)) for rate in rates],
@@ -83,7 +83,7 @@ def show_dispute(visit: CurrentVisit, dispute_id: DisputeId) -> HTMLResponse:
         raise DisputeNotFound(f"no final block contains dispute {dispute_id}", field="dispute_id")
     visit.names |= {story.dispute.provider: "provider", story.dispute.challenger: "challenger"}
     gateway = split_list(services.settings.gateway_url)[0].rstrip("/")
-    return visit.render("dispute.html", story=story, words=dispute_story, gateway=gateway)
+    return visit.render("disputes/dispute.html", story=story, words=dispute_story, gateway=gateway)
 
 
 def _chance(segments: int, sampling_bps: int) -> int:

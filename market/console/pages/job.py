@@ -64,7 +64,7 @@ def show_job(visit: CurrentVisit, job_id: JobId) -> HTMLResponse:
         lines = reads.settled_lines(session, job_id)
     ended = [point for point in points if point.at is not None]
     return visit.render(
-        "job.html",
+        "jobs/job.html",
         job=job,
         tier=next((tier.name for tier in visit.services.network.tiers if tier.id == job.tier_id), job.tier_id),
         steps=_steps(job, [move.to_status for move in moves]),
@@ -93,7 +93,7 @@ def explain_wait(visit: CurrentVisit, job_id: JobId) -> HTMLResponse:
         job = visible_job(session, principal_of(visit.wallet), job_id)
         books = auctions.book_status(session, job.tier_id, job_id)
         found = diagnose_unmatched_job(session, services.settings, services.network, job, books)
-    return visit.render("why.html", job=job, why=found)
+    return visit.render("jobs/why.html", job=job, why=found)
 
 
 @router.post("/jobs/{job_id}/cancel")

@@ -31,7 +31,7 @@ _COLUMNS = (
 @router.get("/jobs")
 def list_jobs(visit: CurrentVisit) -> HTMLResponse:
     """Return the list."""
-    return visit.render("jobs.html", **job_table(visit, None))
+    return visit.render("jobs/jobs.html", **job_table(visit, None))
 
 
 def job_table(visit: Visit, payer: str | None) -> dict[str, Any]:

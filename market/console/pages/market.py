@@ -39,7 +39,7 @@ def show_market(visit: CurrentVisit, book: str = "", days: Days = FLOW_DAYS) -> 
         }
         if chosen is not None:
             values |= _book(session, network, chosen, days)
-    return visit.render("market.html", days=days, tiers={tier.id: tier.name for tier in network.tiers}, **values)
+    return visit.render("market/market.html", days=days, tiers={tier.id: tier.name for tier in network.tiers}, **values)
 
 
 def _book(session: Session, network: NetworkParameters, name: str, days: int) -> dict[str, Any]:

@@ -19,4 +19,4 @@ def show_network(visit: CurrentVisit) -> HTMLResponse:
     with visit.services.database.reading() as session:
         counts = sorted(providers.count_by_status(session).items())
         prices = {tier.name: auctions.last_price(session, tier.id) for tier in network.tiers}
-    return visit.render("network.html", counts=counts, prices=prices)
+    return visit.render("market/network.html", counts=counts, prices=prices)

@@ -22,7 +22,7 @@ def show_overview(visit: CurrentVisit) -> HTMLResponse:
         alarms = overview.read_alarms(session, visit.services, reader.latest, now)
     visit.later.add_task(reader.refresh, visit.services)
     return visit.render(
-        "overview.html",
+        "operate/overview.html",
         figures=figures,
         alarms=alarms,
         facts=reader.latest,

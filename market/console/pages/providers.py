@@ -47,7 +47,7 @@ def list_providers(visit: CurrentVisit) -> HTMLResponse:
     table = Table(visit, "providers", _COLUMNS, "-score", Provider.address, filters)
     with visit.services.database.reading() as session:
         table.fetch(session, reads.node_lines())
-    return visit.render("providers.html", table=table, tiers=tiers)
+    return visit.render("market/providers.html", table=table, tiers=tiers)
 
 
 @router.get("/providers/{address}")
@@ -57,7 +57,7 @@ def show_provider(visit: CurrentVisit, address: str) -> HTMLResponse:
         record = reads.read_record(session, address[:42])
     if record is None:
         raise ProviderNotFound(f"{address[:42]!r} is not registered", field="address")
-    return visit.render("provider.html", **record_values(visit, record))
+    return visit.render("market/provider.html", **record_values(visit, record))
 
 
 def record_values(visit: CurrentVisit, record: reads.Record) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def show_system(visit: CurrentVisit) -> HTMLResponse:
     visit.later.add_task(reader.refresh, services)
     parameters = list(_flat("", services.network))
     values |= {"facts": reader.latest, "queues": _queues(services), "parameters": parameters}
-    return visit.render("system.html", 200, **values)
+    return visit.render("operate/system.html", 200, **values)
 
 
 def _queues(services: Services) -> dict[str, int] | None:

@@ -47,4 +47,4 @@ def show_transactions(visit: CurrentVisit) -> HTMLResponse:
     table = Table(visit, "tx", _COLUMNS, "-id", TxIntent.id, _FILTERS)
     with visit.services.database.reading() as session:
         table.fetch(session, select(TxIntent))
-    return visit.render("transactions.html", table=table, tones=TONES)
+    return visit.render("operate/transactions.html", table=table, tones=TONES)

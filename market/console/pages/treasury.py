@@ -43,7 +43,7 @@ def show_treasury(visit: CurrentVisit) -> HTMLResponse:
             "last": last_reconciliation(session),
             "pending": queued_payments(session, visit.deployment, network, now),
         }
-    return visit.render("treasury.html", 200, days=DAYS, **values)
+    return visit.render("operate/treasury.html", 200, days=DAYS, **values)
 
 
 @router.get("/treasury.csv")
