@@ -206,7 +206,8 @@ def supply(session: Session) -> list[Supply]:
         .group_by(Provider.tier_id, Provider.region)
         .order_by(Provider.tier_id, Provider.region)
     )
-    return [Supply(tier_id or 0, *rest) for tier_id, *rest in session.execute(query).tuples()]
+    found = session.execute(query).tuples()
+    return [Supply(tier_id or 0, zone, active, offering, at_work) for tier_id, zone, active, offering, at_work in found]
 
 
 def waiting(session: Session, network: NetworkParameters, offers: Sequence[Supply]) -> list[Waiting]:

@@ -178,4 +178,5 @@ def _end(job: Row[*tuple[Any, ...]], now: datetime) -> datetime | None:
     if job.current_round == 0 or job.matched_at is None or job.round_started_at is None:
         return None
     per_round: timedelta = (job.round_started_at - job.matched_at) / job.current_round
-    return max(now, job.round_started_at + per_round * (job.rounds - job.current_round))
+    end: datetime = job.round_started_at + per_round * (job.rounds - job.current_round)
+    return max(now, end)
