@@ -144,14 +144,13 @@ def test_proposed_grant_and_its_alarm_are_shown(chain: Chain, on_chain: Services
     chain.anvil.send(call)
     chain.anvil.mine(3)
     chain.index(on_chain.database, {key: [handler] for key, handler in HANDLERS.items()})
-    for path in ("guardian", "treasury"):
+    for path in ("governance", "treasury"):
         page = staff.http.get(f"/console/{path}").text
         assert "Pay 5 ZEN" in page
         assert "waiting" in page
         assert "<i>" not in page
-    guardian = staff.http.get("/console/guardian").text
-    assert "not sent from here" in guardian
-    assert "PROPOSER_ROLE" in guardian
+    assert "Acknowledge alarm" in staff.http.get("/console/guardian").text
+    assert "PROPOSER_ROLE" in staff.http.get("/console/governance").text
     assert "governance event" in staff.http.get("/console/overview").text
 
 
