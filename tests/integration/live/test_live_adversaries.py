@@ -21,7 +21,7 @@ from market.training.leases.schemas import LeaseKind
 from market.verification.samples import service as samples
 from zoo_compute.chain.settlements import ChainReader
 from zoo_compute.devnet.adversaries.adversary import KINDS, REFUSE, WITHHOLD, executor_of
-from zoo_compute.devnet.adversaries.child import FABRICATE_ADAPTERS
+from zoo_compute.devnet.adversaries.child import FABRICATE_ADAPTERS, LAZY
 from zoo_compute.node.execution.executor import Executor
 from zoo_protocol.hashing import to_hex
 from zoo_protocol.payments.job_record import unit_leaf
@@ -44,8 +44,8 @@ def be_asked(live: LiveWorld, cheat: Node, honest: Node, kind: str) -> None:
         live.pass_deadline(sample.id)
 
 
-# One kind is honest with whole models: the demonstration of fine-tuning (`e2e/test_demo.py`) slashes it.
-@pytest.mark.parametrize("kind", sorted({*KINDS} - {FABRICATE_ADAPTERS}))
+# One kind is honest with whole models, one in even rounds: demonstrations (`e2e/test_demo.py`) slash them.
+@pytest.mark.parametrize("kind", sorted({*KINDS} - {FABRICATE_ADAPTERS, LAZY}))
 def test_dishonest_provider_alone_loses_stake_and_pay(live: LiveWorld, tmp_path: Path, kind: str) -> None:
     with executors(tmp_path, executor_of(kind)) as (cheating,):
         honest = live.provider_node(HONEST_ACCOUNT)

@@ -32,9 +32,11 @@ from zoo_protocol.payments.job_record import JobRecord
 ACCUSER = wallet(8)
 
 
-def without_replica_1(spec: Any, parameters: Any, payloads: Mapping[int, bytes], weights: Any, state: Any) -> Aggregate:
+def without_replica_1(
+    spec: Any, parameters: Any, payloads: Mapping[int, bytes], weights: Any, state: Any, *, in_place: bool
+) -> Aggregate:
     others = {at: data for at, data in payloads.items() if at != 1}
-    joined = aggregate(spec, parameters, others, {at: weights[at] for at in others}, state)
+    joined = aggregate(spec, parameters, others, {at: weights[at] for at in others}, state, in_place=in_place)
     verdicts = joined.verdicts | {1: Verdict(False, "krum_outlier", "a test")}
     return replace(joined, verdicts=dict(sorted(verdicts.items())))
 
