@@ -13,9 +13,12 @@ from market.platform.http.services import Services
 from tools.chromium import ARGUMENTS, chromium
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chrome() -> Iterator[Browser]:
-    """One browser for all tests of the process."""
+    """One browser for a file's tests: while it is open, Playwright's event loop runs in this thread.
+
+    Code under test that calls ``asyncio.run`` fails meanwhile, so no other file may meet it.
+    """
     found = chromium()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
