@@ -74,10 +74,19 @@ CORE = Size(
     30_000_000,
     4,
     510,
-    {"batch_size": 16, "warmup_steps": 20, "weight_decay": 0.05, "learning_rate": 8e-3, "muon_learning_rate": 0.02},
+    {
+        "batch_size": 16,
+        "warmup_steps": 20,
+        "weight_decay": 0.05,
+        "learning_rate": 8e-3,
+        "muon_learning_rate": 0.02,
+        "precision": "bfloat16",
+    },
     (0.5, 0.65, 0.8),
 )
-"""2.2 million parameters, 4 slots of 2,048 tokens, 4.2 million tokens: about 25 minutes of one core a run."""
+"""2.2 million parameters, 4 slots of 2,048 tokens, 4.2 million tokens: about 15 minutes of one core a run."""
+HALF = replace(CORE, name="half", steps=240)
+"""Trials of ``CORE`` in half its tokens."""
 PROXY = replace(
     CORE,
     name="proxy",
@@ -94,7 +103,7 @@ GPU = replace(
     max_characters=400_000_000,
     slots=8,
     steps=4590,
-    training=CORE.training | {"warmup_steps": 100, "precision": "bfloat16"},
+    training=CORE.training | {"warmup_steps": 100},
     device="cuda",
 )
 """31.5 million parameters, 8 slots of 8,192 tokens, 301 million tokens, for one GPU."""
@@ -106,9 +115,9 @@ QUICK = replace(
     max_characters=400_000,
     slots=2,
     steps=30,
-    training=CORE.training | {"batch_size": 1, "warmup_steps": 2},
+    training=CORE.training | {"batch_size": 1, "warmup_steps": 2, "precision": "float32"},
 )
-SIZES = {size.name: size for size in (CORE, PROXY, GPU, QUICK)}
+SIZES = {size.name: size for size in (CORE, HALF, PROXY, GPU, QUICK)}
 
 
 def specification(method: Method, size: Size, seed: int, steps: int | None = None) -> TrainingSpec:
