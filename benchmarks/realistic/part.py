@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.realistic.corpus import read_corpus
 from benchmarks.realistic.outcomes import ROOT, Outcomes, Run
-from benchmarks.realistic.runs import KeptState, Result, dense, rounds, rounds_without_server
+from benchmarks.realistic.runs import KeptState, Result, dense, rounds, rounds_of_shared_moments, rounds_without_server
 from benchmarks.realistic.settings import (
     DENSE,
     FEWER_SLOTS,
@@ -22,6 +22,12 @@ from benchmarks.realistic.settings import (
 from benchmarks.report import Row, progress, row
 from benchmarks.training.token_factor import token_factor
 
+_TRAIN = {
+    "dense": dense,
+    "rounds": rounds,
+    "all_gather": rounds_without_server,
+    "shared_moments": rounds_of_shared_moments,
+}
 STATES = ROOT / ".benchmarks" / "realistic"
 """Folder of the corpus and of the states of unfinished runs."""
 
@@ -56,7 +62,7 @@ def measure(runs: Sequence[Run], kept: Outcomes, states: Path = STATES) -> None:
         if kept.of(run, corpus.digest) is not None:
             continue
         started, spec = time.perf_counter(), specification(run.method, run.size, run.seed, run.steps)
-        train = {"dense": dense, "rounds": rounds, "all_gather": rounds_without_server}[run.method.how]
+        train = _TRAIN[run.method.how]
         state = KeptState(states / f"{run.size.name}-{run.split}-{run.seed}-{run.key()}")
         title = f"{run.name}, seed {run.seed}"
         result = train(spec, corpus, run.split, state, size.device, partial(_note, title))

@@ -13,6 +13,11 @@ SLOWNESS = 3
 POOR_SHARE = 0.5
 """Share of ideal throughput below which the quote advises changes."""
 
+SMALL_MODEL = 10_000_000
+"""Parameters below which few nodes and large batches decide the loss (decision 16)."""
+SMALL_MODEL_NODES, SMALL_MODEL_TOKENS = 4, 2_048
+"""Most nodes, and least tokens of a node's step, that advice on a small model leaves alone."""
+
 
 class ExpectedThroughput(BaseModel):
     """Estimated throughput over a link (``training_gym.exchange.round_time``).
@@ -95,6 +100,7 @@ def advice_on(
     """
     points = (
         _idle_gpus(spec, gpus),
+        _small_batches(spec, expected.nodes),
         _few_rounds(spec),
         _low_throughput(spec, expected),
         _long_units(spec, expected, longest_round_seconds),
@@ -112,6 +118,22 @@ def _idle_gpus(spec: TrainingSpec, gpus: int) -> Advice | None:
         detail=f"A unit uses {used} of a node's {gpus} GPUs. The price counts all of them.",
         remedy=f"{divisible}Set gradient_shards to {gpus}: a unit then takes and costs 1/{gpus // used}.",
         field="training_config.gradient_shards",
+    )
+
+
+def _small_batches(spec: TrainingSpec, nodes: int) -> Advice | None:
+    """Advise fewer nodes with larger batches, which small models need (decision 16)."""
+    batch, length = spec.training.batch_size, spec.model.sequence_length
+    fewer = max(1, min(nodes, SMALL_MODEL_NODES, nodes * batch * length // SMALL_MODEL_TOKENS))
+    if spec.num_parameters() >= SMALL_MODEL or fewer == nodes:
+        return None
+    return Advice(
+        code="small_batches",
+        detail=f"{nodes} nodes train this small model on {batch * length:,} tokens a step each. Between two "
+        "aggregations the noise of small batches costs loss, the more so the more nodes there are.",
+        remedy=f"Take {fewer} {'nodes' if fewer > 1 else 'node'} with a batch_size of {-(-nodes * batch // fewer)}: "
+        f"as many tokens for about the same price, in {nodes / fewer:.2g} times the time.",
+        field="nodes",
     )
 
 

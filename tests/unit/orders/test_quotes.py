@@ -157,7 +157,8 @@ def test_every_specification_is_affordable_at_reserve_price(tier: str) -> None:
     ],
 )
 def test_few_sparse_rounds_are_pointed_out(training: dict[str, object], codes: list[str]) -> None:
-    spec = TrainingSpec.from_dict({"data_config": {"dataset": "Qm" + "a" * 44}, "training_config": training})
+    settings = {"batch_size": 32, **training}
+    spec = TrainingSpec.from_dict({"data_config": {"dataset": "Qm" + "a" * 44}, "training_config": settings})
     found = advice_on(spec, expected_throughput(spec, 4, compute_seconds=1000.0))
     assert [point.code for point in found] == codes
     if found:
@@ -166,7 +167,8 @@ def test_few_sparse_rounds_are_pointed_out(training: dict[str, object], codes: l
 
 
 def test_job_waiting_more_than_training_is_warned() -> None:
-    spec = TrainingSpec.from_dict({"data_config": {"dataset": "Qm" + "a" * 44}})
+    document = {"data_config": {"dataset": "Qm" + "a" * 44}, "training_config": {"batch_size": 32}}
+    spec = TrainingSpec.from_dict(document)
     for compute, codes in ((10.0, []), (0.1, ["low_throughput"])):
         expected = expected_throughput(spec, 4, compute)
         found = advice_on(spec, expected)
@@ -180,7 +182,7 @@ def test_job_waiting_more_than_training_is_warned() -> None:
     ("seconds", "codes"), [(299.0, []), (301.0, ["long_units"]), (900.0, ["long_units"]), (9_000.0, ["long_units"])]
 )
 def test_late_units_of_slow_nodes_are_warned(seconds: float, codes: list[str]) -> None:
-    training = {"inner_steps": 90, "segment_steps": 10}
+    training = {"inner_steps": 90, "segment_steps": 10, "batch_size": 32}
     spec = TrainingSpec.from_dict({"data_config": {"dataset": "Qm" + "a" * 44}, "training_config": training})
     found = advice_on(spec, expected_throughput(spec, 4, seconds), longest_round_seconds=900.0)
     assert [point.code for point in found] == codes
@@ -238,7 +240,27 @@ def test_unit_weight_counts_idle_gpus(tier: str, shares: list[int]) -> None:
 def test_quote_advises_on_idle_gpus(settings: dict[str, object], gpus: int, remedy: str | None) -> None:
     spec = TrainingSpec.from_dict({"data_config": {"dataset": "Qm" + "a" * 44}, "training_config": settings})
     found = advice_on(spec, expected_throughput(spec, 4, compute_seconds=100.0), gpus=gpus)
-    assert [point.code for point in found] == ([] if remedy is None else ["idle_gpus"])
+    idle = [point for point in found if point.code == "idle_gpus"]
+    assert [point.remedy.startswith(remedy or "") for point in idle] == ([] if remedy is None else [True])
+
+
+@pytest.mark.parametrize(
+    ("model", "batch", "nodes", "remedy"),
+    [
+        ({}, 32, 4, None),  # 2,048 tokens
+        ({}, 8, 1, None),
+        ({"hidden_size": 1024, "num_hidden_layers": 4}, 8, 8, None),
+        ({}, 32, 8, "Take 4 nodes with a batch_size of 64: as many tokens for about the same price, in 2 times"),
+        ({}, 16, 4, "Take 2 nodes with a batch_size of 32"),
+        ({}, 3, 5, "Take 1 node with a batch_size of 15"),
+        ({}, 32, 3, None),
+    ],
+)
+def test_quote_advises_on_small_batches(model: dict[str, object], batch: int, nodes: int, remedy: str | None) -> None:
+    document = {"data_config": {"dataset": "Qm" + "a" * 44}, "training_config": {"batch_size": batch}}
+    spec = TrainingSpec.from_dict(document | {"model_config": model})
+    found = advice_on(spec, expected_throughput(spec, nodes, compute_seconds=100.0))
+    assert [point.code for point in found] == ([] if remedy is None else ["small_batches"])
     assert all(point.remedy.startswith(remedy or "") for point in found)
 
 
