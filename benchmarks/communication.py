@@ -35,11 +35,12 @@ reported results. With ``--steps`` all runs have that length, without methods wh
 
 Realistic part
 --------------
-``--part realistic`` trains a Llama of 2.2 million parameters: 4 slots of 2,048 BPE tokens a step, 4.2 million tokens.
+``--part realistic`` trains a Llama of 2.2 million parameters: 2 slots of 4,096 BPE tokens a step, 4.2 million tokens.
 The text is Python of the standard library and of some packages. ``--size gpu`` has 31.5 million parameters and 301
-million tokens. Rows start with ``realistic_``. Token factors come from dense runs with Muon of four lengths a seed.
+million tokens. Rows start with ``realistic_``; ``twice_the_slots`` splits the same batches over 4 slots. Token factors come from dense
+runs with Muon of three lengths a seed.
 
-A run takes half an hour of one core, so all results are kept in ``benchmarks/results/realistic.jsonl``. ``--part all``
+A run takes a quarter of an hour of one core, so all results are kept in ``benchmarks/results/realistic.jsonl``. ``--part all``
 reports them without measuring. ``benchmarks/realistic/settings.py`` states the version that makes a kept run valid. An
 interrupted run continues from its last round. One run executes at a time; ``--only`` selects runs by name.
 """

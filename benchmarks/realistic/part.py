@@ -10,14 +10,11 @@ from benchmarks.realistic.outcomes import ROOT, Outcomes, Run
 from benchmarks.realistic.runs import KeptState, Result, dense, rounds, rounds_of_shared_moments, rounds_without_server
 from benchmarks.realistic.settings import (
     DENSE,
-    FEWER_SLOTS,
     METHODS,
-    OURS,
     TRIALS,
     TUNING_SEED,
     Size,
     specification,
-    with_fewer_slots,
 )
 from benchmarks.report import Row, progress, row
 from benchmarks.training.token_factor import token_factor
@@ -47,8 +44,7 @@ def _runs_of_seed(size: Size, seed: int) -> Iterator[Run]:
 
 def trials_of(size: Size) -> list[Run]:
     """Return the runs of tried settings, on files without reported results."""
-    runs = [Run(name, method, size, TUNING_SEED, "tuning") for name, method in TRIALS.items()]
-    return [*runs, Run(f"{FEWER_SLOTS} slots", OURS, with_fewer_slots(size), TUNING_SEED, "tuning")]
+    return [Run(name, method, size, TUNING_SEED, "tuning") for name, method in TRIALS.items()]
 
 
 def measure(runs: Sequence[Run], kept: Outcomes, states: Path = STATES) -> None:

@@ -72,19 +72,19 @@ CORE = Size(
     _llama(2048, 192, 512, 4, 3, 128),
     ("networkx", "numpy", "sqlalchemy", "sympy"),
     30_000_000,
-    4,
+    2,
     510,
     {
-        "batch_size": 16,
+        "batch_size": 32,
         "warmup_steps": 20,
         "weight_decay": 0.05,
         "learning_rate": 8e-3,
         "muon_learning_rate": 0.02,
         "precision": "bfloat16",
     },
-    (0.5, 0.65, 0.8),
+    (0.65, 0.8),
 )
-"""2.2 million parameters, 4 slots of 2,048 tokens, 4.2 million tokens: about 15 minutes of one core a run."""
+"""2.2 million parameters, 2 slots of 4,096 tokens, 4.2 million tokens: about 15 minutes of one core a run."""
 HALF = replace(CORE, name="half", steps=240)
 """Trials of ``CORE`` in half its tokens."""
 PROXY = replace(
@@ -92,9 +92,9 @@ PROXY = replace(
     name="proxy",
     model=_llama(2048, 96, 256, 3, 3, 128),
     steps=480,
-    training=CORE.training | {"batch_size": 4},
+    training=CORE.training | {"batch_size": 8},
 )
-"""0.5 million parameters, 4 slots of 512 tokens: two minutes of one core a run, for trials before those of ``CORE``."""
+"""0.5 million parameters, 2 slots of 1,024 tokens: two minutes of one core a run, for first trials."""
 GPU = replace(
     CORE,
     name="gpu",
@@ -103,7 +103,7 @@ GPU = replace(
     max_characters=400_000_000,
     slots=8,
     steps=4590,
-    training=CORE.training | {"warmup_steps": 100},
+    training=CORE.training | {"batch_size": 16, "warmup_steps": 100},
     device="cuda",
 )
 """31.5 million parameters, 8 slots of 8,192 tokens, 301 million tokens, for one GPU."""
@@ -115,14 +115,19 @@ QUICK = replace(
     max_characters=400_000,
     slots=2,
     steps=30,
-    training=CORE.training | {"batch_size": 1, "warmup_steps": 2, "precision": "float32"},
+    training=CORE.training | {"batch_size": 2, "warmup_steps": 2, "precision": "float32"},
 )
 SIZES = {size.name: size for size in (CORE, HALF, PROXY, GPU, QUICK)}
+
+_PARTS = "parts"
+"""Setting of a method here, not of a specification: slots in place of one, which share its batch."""
 
 
 def specification(method: Method, size: Size, seed: int, steps: int | None = None) -> TrainingSpec:
     """Return the specification of ``method``; ``steps`` is for a dense run of another length."""
     shared: Settings = size.training | {"seed": seed} | method.settings
+    parts = shared.pop(_PARTS, 1)
+    shared["batch_size"] //= parts
     if method.how == "dense":
         total = steps or size.steps
         # Units of a dense run hold one replica's rows in memory at once.
@@ -131,7 +136,7 @@ def specification(method: Method, size: Size, seed: int, steps: int | None = Non
         shared |= {"rounds": size.steps // shared["inner_steps"]}
     document = {
         "model_config": size.model.to_dict(),
-        "data_config": {"dataset": "x" * 46, "replicas": size.slots},
+        "data_config": {"dataset": "x" * 46, "replicas": size.slots * parts},
         "training_config": shared,
     }
     return TrainingSpec.from_dict(document)
@@ -158,7 +163,14 @@ def _dense(muon: float, adamw: float) -> Method:
 
 DENSE = Method("dense", {"optimizer": "muon"})
 OURS = _ours(15)
-METHODS = {"dense": DENSE, "ours": OURS, "diloco": _diloco(10, 0.7, 0.5), "sparseloco": _sparseloco(15, 512)}
+TWICE_THE_SLOTS = _ours(15, parts=2)
+METHODS = {
+    "dense": DENSE,
+    "ours": OURS,
+    "twice_the_slots": TWICE_THE_SLOTS,
+    "diloco": _diloco(10, 0.7, 0.5),
+    "sparseloco": _sparseloco(15, 512),
+}
 """Methods with results; ``ours`` has the ``realistic_`` rows."""
 TUNING_SEED = 100
 TRIALS: dict[str, Method] = {
@@ -167,6 +179,8 @@ TRIALS: dict[str, Method] = {
         for muon, adamw in ((0.01, 8e-3), (0.02, 8e-3), (0.04, 8e-3), (0.02, 4e-3), (0.02, 16e-3))
     },
     "rounds of 15": OURS,
+    "rounds of 15, twice the slots": TWICE_THE_SLOTS,
+    "rounds of 15, averaged momentum": Method("shared_moments", OURS.settings),
     **{f"rounds of 15, Muon {muon}": _ours(15, muon_learning_rate=muon) for muon in (0.01, 0.04)},
     **{
         f"rounds of 15, outer rate {rate}, momentum {momentum}": _ours(
@@ -184,12 +198,3 @@ TRIALS: dict[str, Method] = {
     **{f"SparseLoCo, {top_k} entries": _sparseloco(15, top_k) for top_k in (256, 512, 1024)},
 }
 """Settings tried with ``--tune``; ours send all entries at 2 bits unless stated."""
-FEWER_SLOTS = 2
-"""Slots of further trials with as many tokens a step: local batches are larger."""
-
-
-def with_fewer_slots(size: Size) -> Size:
-    """Return the size with ``FEWER_SLOTS``, which read as many tokens a step."""
-    batch = size.training["batch_size"] * size.slots // FEWER_SLOTS
-    name = f"{size.name}-{FEWER_SLOTS}-slots"
-    return replace(size, name=name, slots=FEWER_SLOTS, training=size.training | {"batch_size": batch})
