@@ -1,7 +1,7 @@
 """Loss at reduced traffic: eight workers train one model by a dozen methods.
 
 ``python -m benchmarks.communication [--json] [--quick] [--seeds N] [--steps N] [--fresh] [--kept] [--tune]
-[--part {all,small,realistic}] [--size {core,gpu}] [--only NAMES]``.
+[--part {all,small,realistic}] [--size {core,half,proxy,gpu}] [--only NAMES]``.
 
 Small part
 ----------
@@ -37,10 +37,10 @@ Realistic part
 --------------
 ``--part realistic`` trains a Llama of 2.2 million parameters: 2 slots of 4,096 BPE tokens a step, 4.2 million tokens.
 The text is Python of the standard library and of some packages. ``--size gpu`` has 31.5 million parameters and 301
-million tokens. Rows start with ``realistic_``; ``twice_the_slots`` splits the same batches over 4 slots. Token factors come from dense
-runs with Muon of three lengths a seed.
+million tokens. Rows start with ``realistic_``; ``twice_the_slots`` splits the same batches over 4 slots. Token factors
+come from dense runs with Muon of three lengths a seed.
 
-A run takes a quarter of an hour of one core, so all results are kept in ``benchmarks/results/realistic.jsonl``. ``--part all``
+A run takes a quarter of an hour of one core, so ``benchmarks/results/realistic.jsonl`` keeps all results. ``--part all``
 reports them without measuring. ``benchmarks/realistic/settings.py`` states the version that makes a kept run valid. An
 interrupted run continues from its last round. One run executes at a time; ``--only`` selects runs by name.
 """
@@ -269,7 +269,9 @@ def main() -> None:
     options.add_argument("--steps", type=int, help="number of steps (default: 1,500), without methods of other rounds")
     options.add_argument("--tune", action="store_true", help="print the losses of tried settings")
     options.add_argument("--part", choices=("all", "small", "realistic"), default="all", help="part to measure")
-    options.add_argument("--size", choices=("core", "proxy", "gpu"), default="core", help="size of the realistic part")
+    options.add_argument(
+        "--size", choices=("core", "half", "proxy", "gpu"), default="core", help="size of the realistic part"
+    )
     options.add_argument("--only", help="names of the realistic runs to measure, with commas between")
     chosen = options.parse_args()
     torch.set_num_threads(1)
