@@ -40,7 +40,7 @@ The text is Python of the standard library and of some packages. ``--size gpu`` 
 million tokens. Rows start with ``realistic_``; ``twice_the_slots`` splits the same batches over 4 slots. Token factors
 come from dense runs with Muon of three lengths a seed.
 
-A run takes a quarter of an hour of one core, so ``benchmarks/results/realistic.jsonl`` keeps all results. ``--part all``
+A run takes 15 minutes of one core, so ``benchmarks/results/realistic.jsonl`` keeps all results. ``--part all``
 reports them without measuring. ``benchmarks/realistic/settings.py`` states the version that makes a kept run valid. An
 interrupted run continues from its last round. One run executes at a time; ``--only`` selects runs by name.
 """
