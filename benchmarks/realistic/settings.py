@@ -79,7 +79,7 @@ CORE = Size(
         "warmup_steps": 20,
         "weight_decay": 0.05,
         "learning_rate": 8e-3,
-        "muon_learning_rate": 0.02,
+        "muon_learning_rate": 0.04,
         "precision": "bfloat16",
     },
     (0.65, 0.8),
@@ -149,7 +149,9 @@ def _diloco(steps: int, rate: float, momentum: float) -> Method:
 
 
 def _ours(steps: int, bits: int = 2, **others: float) -> Method:
-    return Method("rounds", rounds_of(steps) | sparse(4096, bits) | others)
+    """Return all entries both ways, and the plain mean as outer step."""
+    outer = {"outer_learning_rate": 1.0, "outer_momentum": 0.0}
+    return Method("rounds", rounds_of(steps) | sparse(4096, bits) | outer | others)
 
 
 def _sparseloco(steps: int, top_k: int) -> Method:
@@ -176,18 +178,19 @@ TUNING_SEED = 100
 TRIALS: dict[str, Method] = {
     **{
         f"dense, Muon {muon}, AdamW {adamw}": _dense(muon, adamw)
-        for muon, adamw in ((0.01, 8e-3), (0.02, 8e-3), (0.04, 8e-3), (0.02, 4e-3), (0.02, 16e-3))
+        for muon, adamw in ((0.02, 8e-3), (0.04, 8e-3), (0.06, 8e-3), (0.04, 4e-3), (0.04, 16e-3))
     },
     "rounds of 15": OURS,
     "rounds of 15, twice the slots": TWICE_THE_SLOTS,
     "rounds of 15, averaged momentum": Method("shared_moments", OURS.settings),
-    **{f"rounds of 15, Muon {muon}": _ours(15, muon_learning_rate=muon) for muon in (0.01, 0.04)},
+    **{f"rounds of 15, Muon {muon}": _ours(15, muon_learning_rate=muon) for muon in (0.02, 0.06)},
     **{
         f"rounds of 15, outer rate {rate}, momentum {momentum}": _ours(
             15, outer_learning_rate=rate, outer_momentum=momentum
         )
-        for rate, momentum in ((1.0, 0.0), (1.0, 0.5), (0.7, 0.6))
+        for rate, momentum in ((0.9, 0.5), (1.0, 0.3), (0.7, 0.6))
     },
+    "rounds of 15, 8 bits": _ours(15, 8),
     "rounds of 10": _ours(10),
     "rounds of 30, 4 bits": _ours(30, 4),
     **{
