@@ -23,6 +23,7 @@ table(
     *columns(CID, "cid", "model_cid", nullable=False),
     sa.Column("file_cids", JSONB, nullable=False),
     sa.Column("rolled_back_to", sa.Integer),
+    sa.Column("rollback_reason", sa.String(32)),
     sa.Column("validation_loss", sa.String(32)),
     created_at(),
     sa.UniqueConstraint("job_id", "round"),

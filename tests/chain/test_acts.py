@@ -10,7 +10,9 @@ from kit.chain.anvil import AnvilProcess
 from kit.chain.deployed_chain import ADMIN, OPERATOR, OTHER, PAYER, PROVIDER, Chain, Wallet, deploy_own, wallet
 from kit.chain.settling import claim_proof, open_job, pay, settle_job, settlement
 
+from market.console.reads.governance import MAX_PAUSE
 from market.domain.network import DEVNET, ZEN
+from zoo_protocol.abi import encode_call
 from zoo_protocol.acts.calls import Contracts, execute, prepare
 from zoo_protocol.acts.simulation import Simulation, simulate
 from zoo_protocol.acts.table import ACTS
@@ -121,6 +123,13 @@ _ENDS_OF_PAUSE = {"escrow.unpause", "staking.unpause"}
 def test_act_passes_for_its_role(network: World, key: str) -> None:
     sender = ADMIN if ACTS[key].role else _OWNERS.get(key, STRANGER)
     assert network.simulate(key, sender) == Simulation(passes=True)
+
+
+@pytest.mark.parametrize(("contract", "act"), [("JobEscrow", "escrow.pause"), ("ProviderStaking", "staking.pause")])
+def test_pause_has_length_of_contract(network: World, contract: str, act: str) -> None:
+    found = network.chain.client().call(network.contracts.addresses[contract], encode_call(contract, "MAX_PAUSE", []))
+    assert MAX_PAUSE.total_seconds() == int.from_bytes(found, "big")
+    assert f"at most {MAX_PAUSE.total_seconds() / 3600:g} hours" in ACTS[act].words
 
 
 @pytest.mark.parametrize("key", [key for key, act in ACTS.items() if act.role])

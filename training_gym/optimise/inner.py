@@ -75,10 +75,11 @@ def _muon_direction(gradient: Tensor, mean: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def clip_gradients(spec: TrainingSpec, parameters: Mapping[str, Tensor], processes: OneProcess = ONE_PROCESS) -> None:
-    """Scale the gradients so that the norm of all is at most ``gradient_clip``.
+def clip_gradients(spec: TrainingSpec, parameters: Mapping[str, Tensor], processes: OneProcess = ONE_PROCESS) -> float:
+    """Scale the gradients to a joint norm of at most ``gradient_clip``; return that before.
 
     The norm is that of the norms of whole tensors in the order of ``parameters``, in any number of processes.
+    It is not finite if a gradient is not, and then the scaled gradients are of no use.
     """
     shapes, gradients = {one.name: one.shape for one in spec.trained_tensors()}, []
     norms = []
@@ -91,6 +92,7 @@ def clip_gradients(spec: TrainingSpec, parameters: Mapping[str, Tensor], process
     factor = (spec.training.gradient_clip / (norm + 1e-6)).clamp(max=1.0)
     for gradient in gradients:
         gradient.mul_(factor)
+    return float(norm)
 
 
 def orthogonalised(matrix: Tensor) -> Tensor:

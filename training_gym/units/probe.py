@@ -52,7 +52,7 @@ def probe_digest(probe: Unit, train: Train) -> bytes:
     """Return the tensor digest (32 bytes) of parameters and moments after the probe's steps.
 
     Raises:
-        TrainingDiverged: a loss is not finite.
+        TrainingDiverged: a loss or a gradient is not finite.
     """
     return tensor_digest(train(probe, start_state(probe), range(STEPS), ignore_step)[0])
 

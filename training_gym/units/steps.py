@@ -71,11 +71,10 @@ def train_steps(
         batch = [one for slot in slots for one in training_samples(spec, train, unit.round, slot, step)]
         loss, gradients = _gradients(unit, network, loss_of, batch, step, processes)
         losses.append(loss)
-        if not math.isfinite(loss):
-            raise TrainingDiverged("diverged", "training_config.learning_rate", f"loss is not finite at step {step}")
+        _require_finite(loss, "loss", step)
         for parameter, gradient in zip(parameters.values(), gradients, strict=True):
             parameter.grad = gradient
-        clip_gradients(spec, parameters, processes)
+        _require_finite(clip_gradients(spec, parameters, processes), "gradient", step)
         seen = min(unit.slot_state.steps + step, MAX_STEPS)
         share = rate_share(training, unit.round, step, seen, spec.start_rate_share)
         optimizer_step(spec, parameters, moments, seen, share, processes)
@@ -88,6 +87,11 @@ def train_steps(
         for part, tensors in zip(("parameters", *kept[tensor.name]), parts, strict=True):
             after[f"{part}.{tensor.name}"] = processes.whole(tensors, tensor.shape).cpu().numpy()
     return after, sum(losses) / max(len(losses), 1)
+
+
+def _require_finite(value: float, name: str, step: int) -> None:
+    if not math.isfinite(value):
+        raise TrainingDiverged("diverged", "training_config.learning_rate", f"{name} is not finite at step {step}")
 
 
 def _gradients(

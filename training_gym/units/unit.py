@@ -57,7 +57,7 @@ def run_unit(
 
     Raises:
         SpecError: the specification averages gradients at every step without a ``group``, or the reverse.
-        TrainingDiverged: a loss or the end is not finite.
+        TrainingDiverged: a loss, a gradient or the end is not finite.
     """
     if (unit.spec.training.averaging == "steps") != (group is not None):
         raise SpecError("unsupported_value", "training_config.averaging", "'steps' is for a group, 'rounds' for a unit")
@@ -118,7 +118,7 @@ def replay(
     Raises:
         StartStateMismatch: the start state is not the committed one.
         StateError: the revealed file is malformed.
-        TrainingDiverged: a loss, or the unit's end, is not finite.
+        TrainingDiverged: a loss, a gradient or the unit's end is not finite.
     """
     state, loss = replay_end_state(unit, segment, start_leaf, state_file, on_step)
     if segment + 1 < unit.spec.segments:

@@ -101,7 +101,8 @@ def verify_job(
     checks.losses(loss)
     if joins is not None:
         joins.joins(rounds)
-    result.receipt = build_receipt(record, opened, settlement, slashes, chain.treasury_balance())
+    rollbacks = {} if joins is None else joins.rollbacks()
+    result.receipt = build_receipt(record, opened, settlement, slashes, rollbacks, chain.treasury_balance())
     return result
 
 

@@ -7,7 +7,7 @@ from training_gym.aggregate.outer_step import OuterState, initial_outer_state, l
 from training_gym.aggregate.robust import WEIGHT_ONE
 from training_gym.compress.link_adaptation import top_k_levels
 from training_gym.compress.payload_format import top_k_of
-from training_gym.exchange.deadlines import MAX_STALENESS, staleness_weight
+from training_gym.exchange.deadlines import MAX_STALENESS, quorum, staleness_weight
 from training_gym.model.folder import load_files
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import GymError
@@ -17,6 +17,7 @@ from zoo_compute.content.base_models import BaseFiles
 from zoo_compute.content.gateway import UNAVAILABLE, GatewayClient
 from zoo_protocol.content.unixfs import cid_of_file
 from zoo_protocol.payments.job_record import MAX_ROLLBACKS, ROLLED_BACK, AggregationRecord, JobRecord, UnitRecord
+from zoo_protocol.verification.training_faults import DIVERGED, STEP_NOT_FINITE, Rollback, loss_fault
 
 Fetch = Callable[[str | None, str | None], bytes | None]
 """(where, CID) -> bytes; None if they are not available, and a finding if ``where`` is given."""
@@ -68,7 +69,7 @@ class Rounds:
         links = found.job_id, found.round, found.checkpoint, found.weight_one
         self._expect("wrong_aggregation", where, (self._record.job_id, round_, parent, WEIGHT_ONE), links)
         delivered = {(unit.round, unit.slot, unit.payload_cid) for unit in self._record.units if unit.status != "lost"}
-        nodes = int(self._record.order["units"]) // self._spec.training.rounds
+        nodes = self._nodes()
         late = [staleness_weight(rounds) for rounds in range(1, MAX_STALENESS + 1)]
         for one in found.payloads:
             age = round_ - one.round
@@ -76,6 +77,40 @@ class Rounds:
             known = (one.round, one.slot, one.payload) in delivered
             self._expect("wrong_aggregation", f"{where}.payloads[{one.place}]", (True, True), (placed, known))
         self._aggregations.append(found)
+
+    def rollbacks(self) -> dict[int, Rollback]:
+        """Return the rollbacks by the round of their checkpoint.
+
+        Checks their reasons against losses and units of the record.
+        """
+        found: dict[int, Rollback] = {}
+        for one in self._aggregations:
+            to, reason = one.rolled_back_to, one.rollback_reason
+            if to is None or reason is None:
+                self._expect("wrong_rollback", f"rounds[{one.round}].rollback_reason", to is None, reason is None)
+                continue
+            faults = self._faults(max(found, default=0), one.round)
+            self._expect("wrong_rollback", f"rounds[{one.round}].rollback_reason", True, reason in faults)
+            found[one.round + 1] = Rollback(to, reason)
+        return found
+
+    def _faults(self, since: int, round_: int) -> set[str | None]:
+        """Return the codes of a round's faults. Checkpoints before ``since`` do not count again."""
+        faults: set[str | None] = {STEP_NOT_FINITE}  # only its join could show that
+        known: list[float] = []
+        for checkpoint in self._record.checkpoints[: round_ + 1]:
+            if checkpoint.validation_loss is not None:
+                known.append(float(checkpoint.validation_loss))
+                if checkpoint.round >= since:
+                    faults.add(loss_fault(known))
+        units = [unit for unit in self._record.units if unit.round == round_]
+        lost = {unit.slot for unit in units if unit.reason == DIVERGED}
+        if len(lost - {unit.slot for unit in units if unit.status != "lost"}) >= quorum(self._nodes()):
+            faults.add(DIVERGED)
+        return faults
+
+    def _nodes(self) -> int:
+        return int(self._record.order["units"]) // self._spec.training.rounds
 
     def start(self, unit: UnitRecord, payload: bytes | None, where: str) -> None:
         """Check that a verified unit starts from what earlier units and the checkpoint give."""

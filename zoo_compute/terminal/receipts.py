@@ -13,10 +13,11 @@ from zoo_compute.base.errors import Finding, Mismatch
 from zoo_compute.client.client import Client
 from zoo_compute.content.base_models import BaseFiles
 from zoo_compute.terminal.output import in_zen, print_facts, print_note, print_records, print_table
+from zoo_compute.terminal.watch import rollback_line
 
 
 def print_receipt(receipt: dict[str, Any]) -> None:
-    """Print a receipt: job and amounts, units, slashes, checkpoints."""
+    """Print a receipt: job and amounts, units, slashes, rollbacks, checkpoints."""
     money = {
         name: f"{short_zen(int(receipt[f'{name}_wei']))} ZEN"
         for name in ("budget", "escrowed", "paid", "fee", "refund", "treasury_balance")
@@ -32,6 +33,8 @@ def print_receipt(receipt: dict[str, Any]) -> None:
     if receipt["slashes"]:
         columns = ("provider", "reason", "amount", "path", "path_reason", "tx")
         print_records(columns, map(in_zen, receipt["slashes"]))
+    for one in receipt["rollbacks"]:
+        print(f"rolled back: {rollback_line(one)}")
     rows = [[item["round"], item["validation_loss"], len(item["pins"]), item["cid"]] for item in receipt["checkpoints"]]
     print_table(("round", "validation_loss", "pins", "cid"), rows)
 

@@ -10,6 +10,7 @@ from zoo_compute.base.models import Event, JobState
 from zoo_compute.base.plain_json import to_json
 from zoo_compute.client.job import Job
 from zoo_compute.terminal.output import print_note
+from zoo_protocol.verification.training_faults import FAULTS
 
 
 def follow(job: Job, *, as_json: bool, also: Callable[[Event], None] | None = None) -> JobState:
@@ -51,7 +52,7 @@ def describe(event: Event) -> str | None:
         case "validation":
             return f"validation loss after round {data['round']}: {data['validation_loss']}"
         case "rollback":
-            return f"round {data['round']} repeats the model after round {data['to']} ({data['reason']})"
+            return rollback_line(data)
         case "unit" if data["status"] in ("rejected", "lost"):
             where = f"round {data['round']}, slot {data['slot']}, {data['provider']}"
             return f"unit {data['status']}: {where} ({data['reason']})"
@@ -69,6 +70,12 @@ def describe(event: Event) -> str | None:
             place = f"round {data['round']}, slot {data['slot']}"
             return f"provider {data['provider']} is at fault ({data['reason']}) in {place}"
     return None
+
+
+def rollback_line(data: Mapping[str, Any]) -> str:
+    """Return one line about a rollback: its round, its target and the reason."""
+    words = FAULTS.get(data["reason"], "training went wrong")
+    return f"round {data['round']} repeats the model after round {data['to']}: {words} ({data['reason']})"
 
 
 @contextmanager

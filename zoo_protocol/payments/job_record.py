@@ -20,7 +20,7 @@ from zoo_protocol.messages import JobOrder, ReplayCommitment, UnitCommitment, st
 
 KIND = "zoo-job-record/6"
 BATCH_KIND = "zoo-settlement-batch/1"
-AGGREGATION_KIND = "zoo-aggregation/2"
+AGGREGATION_KIND = "zoo-aggregation/3"
 VERIFIED = "verified"
 ROLLED_BACK = "rolled_back"
 """Verdict on the payloads of a round whose checkpoint repeats an earlier one."""
@@ -36,6 +36,7 @@ Hash = Annotated[str, "0x[0-9a-f]{64}"]
 Address = Annotated[str, "0x[0-9a-fA-F]{40}"]
 Amount = Annotated[str, "[0-9]{1,78}"]
 Loss = Annotated[str, r"[0-9]{1,40}\.[0-9]{1,40}"]
+Code = Annotated[str, "[a-z_]{1,32}"]
 Count = Annotated[int, range(2**32)]
 Segments = Annotated[int, range(1, 2**16)]  # the range of an order's segments
 Share = Annotated[int, range(10_001)]
@@ -264,7 +265,8 @@ class PlacedPayload:
 class AggregationRecord:
     """Input and verdicts of the aggregation after ``round``, from ``checkpoint`` (CID).
 
-    ``rolled_back_to`` is the round of the earlier checkpoint that the next one repeats; None after an aggregation.
+    ``rolled_back_to`` is the round of the earlier checkpoint that the next one repeats, for ``rollback_reason``
+    (:data:`zoo_protocol.verification.training_faults.FAULTS`). Both are None after an aggregation.
     """
 
     job_id: Hash
@@ -273,6 +275,7 @@ class AggregationRecord:
     weight_one: Count
     payloads: list[PlacedPayload]
     rolled_back_to: Count | None = None
+    rollback_reason: Code | None = None
 
     def to_bytes(self) -> bytes:
         """Return the canonical JSON."""

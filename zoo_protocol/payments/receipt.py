@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from zoo_protocol.payments.job_record import VERIFIED, JobRecord
 from zoo_protocol.verification.sampling import detection_at_rate
+from zoo_protocol.verification.training_faults import Rollback
 
 BPS = 10_000
 MICROSECONDS_PER_HOUR = 3_600_000_000
@@ -164,12 +165,18 @@ def net_unit_price(price: int, weight: int, fee_bps: int) -> int:
 
 
 def build_receipt(
-    record: JobRecord, opened: Opened, settlement: JobSettlement, slashes: Sequence[Slashed], treasury_balance: int
+    record: JobRecord,
+    opened: Opened,
+    settlement: JobSettlement,
+    slashes: Sequence[Slashed],
+    rollbacks: Mapping[int, Rollback],
+    treasury_balance: int,
 ) -> dict[str, Any]:
     """Return the receipt of a fully settled job, as JSON.
 
     Amounts are decimal strings of wei; ``treasury_balance`` is the current one. A unit with a forfeited payout counts
-    as refunded; ``settlements`` has what each line paid before that.
+    as refunded; ``settlements`` has what each line paid before that. ``rollbacks`` are by the round of their
+    checkpoint.
     """
     last = settlement.parts[-1]
     price = max(part.price for part in settlement.parts)  # 0 in lines that pay no unit
@@ -233,6 +240,7 @@ def build_receipt(
             {"round": c.round, "cid": c.cid, "validation_loss": _number(c.validation_loss), "pins": c.pins}
             for c in record.checkpoints
         ],
+        "rollbacks": [{"round": round_, "to": one.to, "reason": one.reason} for round_, one in rollbacks.items()],
         "initial_loss": _number(record.initial_loss),
         "final_loss": _number(record.final_loss),
         "final_model_cid": record.final_model_cid,

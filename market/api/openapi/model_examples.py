@@ -59,6 +59,7 @@ OF_MODEL: dict[str, dict[str, Any]] = {
     "PublishedBid": {"id": "b-6f1c"},
     "Receipt": {"initial_loss": 5.5461, "final_loss": 2.4107},
     "ReceiptCheckpoint": {"validation_loss": 2.4107},
+    "ReceiptRollback": {"round": 9, "to": 7, "reason": "loss_spike"},
     "ReceiptSlash": {"reason": "incorrect_computation", "amount_wei": zen(500_000)},
     "ReceiptUnit": {
         "status": "verified",

@@ -19,7 +19,10 @@ from market.orders import amendments
 from market.orders.reports.match_diagnostics import diagnose_unmatched_job
 from market.platform.http.errors import InvalidRequest
 from market.settings import split_list
+from market.training.checkpoints import service as checkpoints_service
 from market.training.units.models import Unit
+from zoo_protocol.payments.job_record import MAX_ROLLBACKS
+from zoo_protocol.verification.training_faults import FAULTS
 
 router = APIRouter()
 PAGE = Page("/jobs/", "Job", "", Audience.SIGNED_IN, router)
@@ -62,6 +65,7 @@ def show_job(visit: CurrentVisit, job_id: JobId) -> HTMLResponse:
         verdicts = reads.verdicts(session, [unit.id for unit in units])
         checkpoints = reads.checkpoints(session, job_id)
         lines = reads.settled_lines(session, job_id)
+        rollbacks = checkpoints_service.rollbacks(session, job_id)
     ended = [point for point in points if point.at is not None]
     return visit.render(
         "jobs/job.html",
@@ -74,6 +78,9 @@ def show_job(visit: CurrentVisit, job_id: JobId) -> HTMLResponse:
         ),
         traffic=charts.number_series([(point.round, [point.uploaded_bytes]) for point in ended], ("sent",)),
         points=points,
+        rollbacks=rollbacks,
+        faults=FAULTS,
+        max_rollbacks=MAX_ROLLBACKS,
         table=table,
         verdicts=verdicts,
         unsampled=reads.Verdicts(),

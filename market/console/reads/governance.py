@@ -19,7 +19,7 @@ from zoo_protocol.acts.table import ACTS, STAGE_ROLES, Stage
 ANY_ACCOUNT = "0x0000000000000000000000000000000000000000"
 """Holder of a role of the timelock that any account then has."""
 MAX_PAUSE = timedelta(hours=72)
-"""MAX_PAUSE of ZenIntake.sol."""
+"""Length of a pause: MAX_PAUSE of ZenIntake.sol."""
 _INTAKES = (("JobEscrow", "New jobs and deposits", "escrow"), ("ProviderStaking", "New stakes", "staking"))
 _PAYMENTS = ("treasury.grant", "treasury.spend")
 _MAX_PENDING = 200

@@ -18,8 +18,11 @@ from market.platform.db.rows import from_row
 from market.platform.db.session import database_now
 from market.providers import service as providers
 from market.settings import Settings
+from market.training.checkpoints import service as checkpoints_service
 from market.training.units.probes import dissenting_nodes
+from zoo_protocol.payments.job_record import MAX_ROLLBACKS
 from zoo_protocol.verification.rules import MIN_AGREEING_VERIFIERS
+from zoo_protocol.verification.training_faults import FAULTS
 
 _CONSTRAINTS = {
     "not_active": "{n} of the tier's nodes may not work: jailed, disputed, demoted, without the tier's stake, or of an "
@@ -121,11 +124,21 @@ def _not_waiting(session: Session, settings: Settings, job: Job) -> Iterator[Fin
             FindingCode.PROBES_DIFFER,
             f"{_nodes(len(dissenting))} computed its first steps otherwise than most, so other nodes take the work.",
         )
+    yield from _rollbacks(session, job)
     if job.status in _TRAINED and job.environment_class is not None:
         yield from _verifiers(session, settings, job.environment_class)
     if job.status not in _TRAINED:
         reason = f" ({job.reason})" if job.reason else ""
         yield _finding(FindingCode.ENDED, f"It does not wait for nodes: it is {job.status}{reason}.")
+
+
+def _rollbacks(session: Session, job: Job) -> Iterator[Finding]:
+    for number, (round_, one) in enumerate(checkpoints_service.rollbacks(session, job.id).items(), 1):
+        yield _finding(
+            FindingCode.ROLLED_BACK,
+            f"Rollback {number} of at most {MAX_ROLLBACKS}: round {round_} repeats the model after round {one.to}, "
+            f"because {FAULTS[one.reason]} ({one.reason}).",
+        )
 
 
 def _verifiers(session: Session, settings: Settings, environment_class: str) -> Iterator[Finding]:

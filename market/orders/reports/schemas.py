@@ -33,6 +33,7 @@ class FindingCode(StrEnum):
     SLOTS_VACANT = "slots_vacant"
     FEW_VERIFIERS = "few_verifiers"
     PROBES_DIFFER = "probes_differ"
+    ROLLED_BACK = "rolled_back"
     ENDED = "ended"
     WAIT_OVER = "wait_over"
     NEXT_ROUND = "next_round"

@@ -9,6 +9,7 @@ from market.payments.settlement.errors import NotSettledYet
 from market.platform.db.session import Database
 from market.platform.storage.client import Storage
 from market.platform.storage.errors import BlobNotFound
+from market.training.checkpoints import service as checkpoints_service
 from zoo_protocol.content.cid import cids_of_digest
 from zoo_protocol.hashing import from_hex
 from zoo_protocol.payments.job_record import MAX_RECORD_BYTES, JobRecord, SlashRecord
@@ -38,9 +39,9 @@ def job_receipt(database: Database, storage: Storage, chain: ChainViews, job_id:
             for event in final_events(session, slash.evidence)
             if event.name == "Slashed"
         ]
-    return build_receipt(
-        record, Opened.from_event(opened.args, opened.tx_hash), settlement, slashes, chain.treasury().balance_wei
-    )
+        rollbacks = checkpoints_service.rollbacks(session, job_id)
+    on_open = Opened.from_event(opened.args, opened.tx_hash)
+    return build_receipt(record, on_open, settlement, slashes, rollbacks, chain.treasury().balance_wei)
 
 
 def _fetch(storage: Storage, digest: bytes) -> bytes:

@@ -41,6 +41,14 @@ class ReceiptCheckpoint(BaseModel):
     pins: list[str] = Field(description="Providers that proved a copy.")
 
 
+class ReceiptRollback(BaseModel):
+    """A checkpoint that repeats an earlier one. No payload of its round is in the model."""
+
+    round: int = Field(description="Round of the checkpoint, as in `checkpoints`.")
+    to: int = Field(description="Round of the earlier checkpoint, the one with the lowest loss.")
+    reason: str = Field(description="loss_spike, loss_not_finite, step_not_finite or diverged")
+
+
 class ReceiptSeconds(BaseModel):
     """Durations by the market's clock; null if the job ended before."""
 
@@ -78,6 +86,7 @@ class Receipt(BaseModel):
     units: list[ReceiptUnit]
     slashes: list[ReceiptSlash]
     checkpoints: list[ReceiptCheckpoint]
+    rollbacks: list[ReceiptRollback]
     initial_loss: float | None
     final_loss: float | None
     final_model_cid: str | None

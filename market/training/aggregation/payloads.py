@@ -14,6 +14,7 @@ from training_gym.runtime.threads import map_in_threads
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.manifests import MAX_MANIFEST_BYTES
 from zoo_protocol.payments.job_record import AggregationRecord, PlacedPayload
+from zoo_protocol.verification.training_faults import Rollback
 
 
 class PayloadsLost(Exception):
@@ -85,7 +86,7 @@ def store_record(
     checkpoint_cid: str,
     parts: Iterable[AggregationInput],
     verdicts: Mapping[int, Verdict],
-    rolled_back_to: int | None = None,
+    rollback: Rollback | None = None,
 ) -> str:
     """Store the record that makes the aggregation after ``round_`` recomputable; return its CID.
 
@@ -95,5 +96,6 @@ def store_record(
         PlacedPayload(part.place, part.round, part.slot, part.payload_cid, part.weight, verdicts[part.place].code)
         for part in sorted(parts, key=lambda part: part.place)
     ]
-    record = AggregationRecord(job_id, round_, checkpoint_cid, WEIGHT_ONE, placed, rolled_back_to)
+    went_back = () if rollback is None else (rollback.to, rollback.reason)
+    record = AggregationRecord(job_id, round_, checkpoint_cid, WEIGHT_ONE, placed, *went_back)
     return storage.put(record.to_bytes(), max_bytes=MAX_MANIFEST_BYTES).cid

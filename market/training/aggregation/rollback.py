@@ -5,40 +5,12 @@ diverged, or if its outer step is not finite. The next checkpoint then repeats t
 Replica states start afresh, and no payload of the round is aggregated. Units are verified and paid as usual.
 """
 
-import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
 
-from market.domain.verification.sampling import DIVERGED
 from market.training.units.models import Unit
 from market.training.units.repository import DELIVERED_UNIT
 from training_gym.exchange.deadlines import quorum
-
-LOSS_SPIKE, NOT_FINITE, STEP_NOT_FINITE = "loss_spike", "loss_not_finite", "step_not_finite"
-_LOSS_SHARE, _GAIN_SHARE = 0.2, 0.25
-_LARGEST_LOSS = 999_999.0  # stands for a loss that is not finite
-
-
-@dataclass(frozen=True, slots=True)
-class Rollback:
-    """Return to the checkpoint before round ``to``, for the reason with this stable code."""
-
-    to: int
-    reason: str
-
-
-def loss_fault(losses: Sequence[float]) -> str | None:
-    """Return the code of the newest loss's fault, given the job's losses in order; None if fine.
-
-    A spike is a loss above the best one by more than a fifth of it, and by a quarter of what training had gained.
-    """
-    if not losses:
-        return None
-    newest, best = losses[-1], min(losses)
-    if not math.isfinite(newest) or newest >= _LARGEST_LOSS:
-        return NOT_FINITE
-    limit = best + max(_LOSS_SHARE * best, _GAIN_SHARE * (losses[0] - best))
-    return LOSS_SPIKE if newest > limit else None
+from zoo_protocol.verification.training_faults import DIVERGED, Rollback, loss_fault
 
 
 def diverged_slots(units: Collection[Unit]) -> set[int]:

@@ -29,12 +29,7 @@ from market.training.aggregation.payloads import (
     payloads_of,
     store_record,
 )
-from market.training.aggregation.rollback import (
-    STEP_NOT_FINITE,
-    Rollback,
-    best_round,
-    needed_rollback,
-)
+from market.training.aggregation.rollback import best_round, needed_rollback
 from market.training.checkpoints import repository as checkpoints_repository
 from market.training.checkpoints.models import Checkpoint
 from market.training.checkpoints.service import (
@@ -42,6 +37,7 @@ from market.training.checkpoints.service import (
     load_outer,
     load_parameters,
     record_checkpoint,
+    rollbacks,
     store_checkpoint,
     validation_loss,
 )
@@ -61,6 +57,7 @@ from training_gym.model.layout import Arrays
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import PayloadError
 from zoo_protocol.payments.job_record import MAX_ROLLBACKS, ROLLED_BACK
+from zoo_protocol.verification.training_faults import STEP_NOT_FINITE, Rollback
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +118,7 @@ def _may_roll_back(database: Database, job_id: str) -> bool:
         job = jobs_repository.lock_job(session, job_id)
         if job is None or job.status != JobStatus.RUNNING:
             return False
-        done = [one for one in checkpoints_repository.checkpoints(session, job_id) if one.rolled_back_to is not None]
-        if len(done) < MAX_ROLLBACKS:
+        if len(rollbacks(session, job_id)) < MAX_ROLLBACKS:
             return True
         fail_job(session, job, DIVERGED)
         return False
@@ -148,7 +144,7 @@ def _repeat_checkpoint(
         parameters=load_parameters(storage, round_.spec, cid),
         outer_state=outer,
         aggregation=store_record(
-            storage, job_id, round_.number, round_.checkpoint_cid, round_.parts, verdicts, rollback.to
+            storage, job_id, round_.number, round_.checkpoint_cid, round_.parts, verdicts, rollback
         ),
         slot_states={},
     )
@@ -345,20 +341,18 @@ def _apply(
             for locked in leases_repository.lock_open_leases(session, job_id, unit_id=unit.id):
                 abandon(session, *locked, LeaseEvent.EXPIRE, "round_closed")
     slot_states.request_kept_states(session, job, round_.number + 1)
-    record_checkpoint(session, stored, _rolled_back_to(session, job_id, round_, slots.values()))
+    if round_.rollback is not None:
+        _reset_replicas(session, job_id, round_.number, round_.rollback, slots.values())
+    record_checkpoint(session, stored, round_.rollback)
     late = sum(verdicts[part.place].included for part in round_.parts if part.round < round_.number)
     _advance(session, job, stored, included=sum(verdict.included for verdict in verdicts.values()), late=late)
 
 
-def _rolled_back_to(session: Session, job_id: str, round_: _Round, slots: Iterable[Slot]) -> int | None:
-    """Let the replicas of a rolled back round start afresh; return the round that it repeats."""
-    if round_.rollback is None:
-        return None
+def _reset_replicas(session: Session, job_id: str, number: int, rollback: Rollback, slots: Iterable[Slot]) -> None:
     for slot in slots:
         slot.state_unit_id = None  # moments and error feedback belong to the abandoned model
-    data: dict[str, object] = {"round": round_.number + 1, "to": round_.rollback.to, "reason": round_.rollback.reason}
+    data: dict[str, object] = {"round": number + 1, "to": rollback.to, "reason": rollback.reason}
     emit(session, job_id, "rollback", data)
-    return round_.rollback.to
 
 
 def _defer_payload(session: Session, job: Job, unit: Unit, slot: Slot) -> None:

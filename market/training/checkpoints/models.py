@@ -23,6 +23,7 @@ class Checkpoint(Base, CreatedAt):
     model_cid: Mapped[str] = mapped_column(Cid)
     file_cids: Mapped[list[str]] = mapped_column(JSONB)  # without replica states, in the order of a pin proof
     rolled_back_to: Mapped[int | None] = mapped_column(Integer)  # round of the checkpoint that it repeats
+    rollback_reason: Mapped[str | None] = mapped_column(String(32))  # code of training_faults.FAULTS
     validation_loss: Mapped[str | None] = mapped_column(String(32))  # decimal string, 6 places; None: not yet known
 
 

@@ -19,6 +19,12 @@ def checkpoints(session: Session, job_id: str) -> list[Checkpoint]:
     return list(session.scalars(select(Checkpoint).where(Checkpoint.job_id == job_id).order_by(Checkpoint.round)))
 
 
+def rolled_back(session: Session, job_id: str) -> list[Checkpoint]:
+    """Return the job's checkpoints that repeat an earlier one."""
+    query = select(Checkpoint).where(Checkpoint.job_id == job_id, Checkpoint.rolled_back_to.is_not(None))
+    return list(session.scalars(query.order_by(Checkpoint.round)))
+
+
 def pins_of_job(session: Session, job_id: str) -> dict[int, list[str]]:
     """Return the addresses of the proven holders by checkpoint id, ascending."""
     query = select(Pin).join(Checkpoint, Checkpoint.id == Pin.checkpoint_id).where(Checkpoint.job_id == job_id)

@@ -24,11 +24,10 @@ from training_gym.spec.config import TrainingSpec
 from training_gym.spec.manifests import MAX_MANIFEST_BYTES
 from training_gym.units.checkpoint import CheckpointManifest, read_state, state_pieces
 from zoo_protocol.payments.job_record import CheckpointRecord
+from zoo_protocol.verification.training_faults import LARGEST_LOSS, Rollback
 
 PIN_GRACE = timedelta(seconds=60)
 """A trained job waits this long for pin proofs of its checkpoints; then it is settled without them."""
-
-_MAX_LOSS = 999_999.0  # limit of the manifest's format; a diverged model's loss is not finite
 
 _FILE_ALLOWANCE = 1 << 20
 
@@ -111,7 +110,7 @@ def _load_manifest(storage: Storage, cid: str) -> CheckpointManifest:
     return CheckpointManifest.from_bytes(storage.get(cid, max_bytes=MAX_MANIFEST_BYTES))
 
 
-def record_checkpoint(session: Session, stored: StoredCheckpoint, rolled_back_to: int | None = None) -> None:
+def record_checkpoint(session: Session, stored: StoredCheckpoint, rollback: Rollback | None = None) -> None:
     manifest = stored.manifest
     files = (stored.cid, manifest.model, manifest.outer_state, manifest.update, manifest.aggregation)
     session.add(
@@ -121,7 +120,8 @@ def record_checkpoint(session: Session, stored: StoredCheckpoint, rolled_back_to
             cid=stored.cid,
             model_cid=manifest.model,
             file_cids=[cid for cid in files if cid is not None],
-            rolled_back_to=rolled_back_to,
+            rolled_back_to=None if rollback is None else rollback.to,
+            rollback_reason=None if rollback is None else rollback.reason,
             validation_loss=stored.validation_loss,
         )
     )
@@ -141,7 +141,7 @@ def validation_loss(storage: Storage, settings: Settings, spec: TrainingSpec, pa
 
     validation, base = validation_split(storage, spec), frozen_base(storage, settings, spec)
     loss = evaluation.validation_loss(spec, parameters, validation, base=base)
-    return f"{loss if loss < _MAX_LOSS else _MAX_LOSS:.6f}"
+    return f"{loss if loss < LARGEST_LOSS else LARGEST_LOSS:.6f}"
 
 
 def validation_split(storage: Storage, spec: TrainingSpec) -> Split:
@@ -157,6 +157,12 @@ def checkpoints_of(session: Session, job_id: str) -> list[CheckpointRecord]:
     pins = repository.pins_of_job(session, job_id)
     rows = repository.checkpoints(session, job_id)
     return [from_row(CheckpointRecord, row, pins=pins.get(row.id, [])) for row in rows]
+
+
+def rollbacks(session: Session, job_id: str) -> dict[int, Rollback]:
+    """Return the job's rollbacks by the round of their checkpoint, ascending."""
+    rows = repository.rolled_back(session, job_id)
+    return {row.round: Rollback(row.rolled_back_to or 0, row.rollback_reason or "") for row in rows}
 
 
 def kept_checkpoints(session: Session, job: Job) -> list[Checkpoint]:

@@ -14,6 +14,7 @@ from market.accounts.models import Account
 from market.jobs.models import Job
 from market.platform.db.base import utc_now
 from market.providers.models import Provider
+from market.training.checkpoints.models import Checkpoint
 
 INJECTION = "<script>alert(1)</script>\"'>"
 SHOWN = re.compile(r"<script>alert|\sstyle=|\son\w+=")
@@ -105,6 +106,13 @@ def test_job_page_has_all_parts(staff: Browser, seeded: Seeded) -> None:
     assert 'class="now" aria-current="step">settled' in settled
     assert "hx-get" in text_of(staff, f"/jobs/{seeded.waiting_job_id}")
     assert 'id="why"' in text_of(staff, f"/jobs/{seeded.waiting_job_id}/why")
+
+
+def test_job_page_names_rollbacks(staff: Browser, seeded: Seeded, records: Records) -> None:
+    row = (Checkpoint.job_id == seeded.job_id) & (Checkpoint.round == 3)
+    records.execute(update(Checkpoint).where(row).values(rolled_back_to=1, rollback_reason="loss_spike"))
+    page = text_of(staff, f"/jobs/{seeded.job_id}")
+    assert "Rollback 1 of at most 2: round 3 repeats the model after round 1, because the validation loss rose" in page
 
 
 def test_job_page_is_for_its_payer_and_staff(api: httpx.Client, seeded: Seeded, records: Records) -> None:

@@ -7,10 +7,13 @@ import pytest
 from kit.jobs.jobs_fixtures import World
 from sqlalchemy import func, select
 
+from market.auctions import service as auctions
 from market.domain.lifecycle import JobStatus
+from market.domain.network import DEVNET
+from market.orders.reports.match_diagnostics import diagnose_unmatched_job
 from market.platform.events.models import JobEventRow
 from market.providers.models import ProviderEpoch
-from market.training.aggregation.rollback import LOSS_SPIKE, NOT_FINITE, best_round, loss_fault
+from market.training.aggregation.rollback import best_round
 from market.training.checkpoints.models import Checkpoint
 from market.training.checkpoints.service import kept_checkpoints
 from market.training.evaluation import service as evaluation
@@ -18,6 +21,7 @@ from market.training.leases import service as leases
 from training_gym.compress.payload_format import encode
 from training_gym.units.checkpoint import CheckpointManifest
 from zoo_protocol.payments.job_record import AggregationRecord
+from zoo_protocol.verification.training_faults import LOSS_NOT_FINITE, LOSS_SPIKE, loss_fault
 
 
 def checkpoints(world: World, job_id: str) -> list[Checkpoint]:
@@ -31,6 +35,15 @@ def manifest(world: World, checkpoint: Checkpoint) -> CheckpointManifest:
 def rollbacks(world: World, job_id: str) -> list[Any]:
     rows = world.all(select(JobEventRow).where(JobEventRow.job_id == job_id, JobEventRow.kind == "rollback"))
     return [row.data for row in rows]
+
+
+def why(world: World, job_id: str, code: str) -> list[str]:
+    """Return the sentences of ``job why`` with this code."""
+    with world.database.transaction() as session:
+        job = world.read(job_id)
+        books = auctions.book_status(session, job.tier_id, job.id)
+        found = diagnose_unmatched_job(session, world.settings, DEVNET, job, books)
+    return [one.sentence for one in found.findings if one.code == code]
 
 
 def deliver_spike(world: World, nodes: list[str]) -> None:
@@ -65,8 +78,11 @@ def test_loss_spike_is_rolled_back_to_best_checkpoint(world: World, nodes: list[
     assert (made.rolled_back_to, made.model_cid, after.update, after.slot_states) == (best, repeated.model, None, {})
     assert made.validation_loss == checkpoints(world, job_id)[best].validation_loss
     record = AggregationRecord.from_bytes(world.storage.get(after.aggregation or "", max_bytes=2**20))
+    assert record.rollback_reason == "loss_spike"
     assert (record.rolled_back_to, {one.verdict for one in record.payloads}) == (best, {"rolled_back"})
     assert rollbacks(world, job_id) == [{"round": 3, "to": best, "reason": "loss_spike"}]
+    [shown] = why(world, job_id, "rolled_back")
+    assert shown.startswith(f"Rollback 1 of at most 2: round 3 repeats the model after round {best}, because the valid")
     units = world.units(job_id, round=2)
     assert {(unit.included, unit.exclusion_reason) for unit in units} == {(False, "rolled_back")}
     assert len(units) == len(work)
@@ -104,8 +120,8 @@ def test_diverged_quorum_is_rolled_back_without_fault(world: World, nodes: list[
         ([3.0, 2.9, 3.4], None),
         ([3.0, 2.9, 3.5], LOSS_SPIKE),
         ([5.5, 7.0], LOSS_SPIKE),
-        ([5.5, float("nan")], NOT_FINITE),
-        ([5.5, 999_999.0], NOT_FINITE),
+        ([5.5, float("nan")], LOSS_NOT_FINITE),
+        ([5.5, 999_999.0], LOSS_NOT_FINITE),
     ],
 )
 def test_loss_fault_has_its_code(losses: list[float], fault: str | None) -> None:

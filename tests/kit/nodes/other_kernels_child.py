@@ -20,11 +20,11 @@ def _load(profile_name: str) -> "Trainer":
 
     trainer, clip = Trainer(profile_named(profile_name)), steps.clip_gradients
 
-    def clip_otherwise(spec: Any, parameters: dict[str, torch.Tensor], processes: Any) -> None:
+    def clip_otherwise(spec: Any, parameters: dict[str, torch.Tensor], processes: Any) -> float:
         for parameter in parameters.values():
             assert parameter.grad is not None
             parameter.grad.mul_(1 + 2**-20)
-        clip(spec, parameters, processes)
+        return clip(spec, parameters, processes)
 
     steps.clip_gradients = clip_otherwise
     return trainer

@@ -76,7 +76,7 @@ def test_unit_forfeited_after_batch_is_unpaid_and_balances() -> None:
     other, *its_own = (("UnitStruck", {"unitId": key}, "0x") for key in keys)
     for events, is_paid in (([], True), ([other], True), ([other, *its_own], False)):
         forfeited = JobSettlement.from_events(events).struck
-        found = settled_receipt.build_receipt(world.record, world.on_open, replace(paid, struck=forfeited), [], 0)
+        found = settled_receipt.build_receipt(world.record, world.on_open, replace(paid, struck=forfeited), [], {}, 0)
         assert [amount > 0 for amount in balanced(found)] == [is_paid, is_paid]
 
 

@@ -1,30 +1,77 @@
 """Receipts of a job whose second round was rolled back to its first model's successor."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from kit.payments.receipt_world import World
 
+from zoo_compute.audit.receipt import verify_job
+from zoo_compute.terminal.receipts import print_receipt
 from zoo_protocol.payments.job_record import AggregationRecord
 
 ROLLBACK_CODES = {"wrong_rollback", "wrong_aggregation", "wrong_model", "wrong_manifest"}
 
 
-def roll_back(world: World, to: int = 1, verdict: str = "rolled_back", **changes: Any) -> None:
+def roll_back(
+    world: World, to: int = 1, verdict: str = "rolled_back", reason: str | None = "step_not_finite", **changes: Any
+) -> None:
     """Let the last checkpoint repeat that of round ``to``."""
     record = AggregationRecord.from_bytes(world.files[world.manifest(2).aggregation or ""])
     payloads = [replace(one, verdict=verdict) for one in record.payloads]
-    aggregation = world.put(replace(record, payloads=payloads, rolled_back_to=to).to_bytes())
+    aggregation = world.put(replace(record, payloads=payloads, rolled_back_to=to, rollback_reason=reason).to_bytes())
     best = world.manifest(1)
     files: dict[str, Any] = {"model": best.model, "outer_state": best.outer_state, "update": None, "slot_states": {}}
     world.relink(2, aggregation=aggregation, **(files | changes))
 
 
-def test_rolled_back_checkpoint_is_accepted() -> None:
+def spike(world: World, round_: int = 1, loss: str = "9.000000") -> None:
+    """State a loss for the checkpoint of a round."""
+    shown = list(world.record.checkpoints)
+    shown[round_] = replace(shown[round_], validation_loss=loss)
+    world.change("record", checkpoints=shown)
+
+
+def give_up(world: World, status: str) -> None:
+    """Let a unit of each replica in the second round be given up."""
+    units = world.record.units
+    lost = [replace(units[-1], slot=slot, status=status, reason="diverged") for slot in range(2)]
+    world.change("record", units=[*units[:-1], *lost])
+
+
+def test_rolled_back_checkpoint_is_accepted(capsys: pytest.CaptureFixture[str]) -> None:
     world = World()
     roll_back(world)
-    assert not ROLLBACK_CODES & set(world.codes())
+    found = verify_job(world.job_id, world, world)  # type: ignore[arg-type]
+    assert not ROLLBACK_CODES & {one.code for one in found.findings}
+    assert found.receipt["rollbacks"] == [{"round": 2, "to": 1, "reason": "step_not_finite"}]
+    print_receipt(found.receipt | {"ledger_reconciled": True})
+    assert "round 2 repeats the model after round 1: the outer step was not finite" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("reason", "fault", "is_true"),
+    [
+        ("loss_spike", lambda world: spike(world), True),
+        ("loss_spike", lambda world: spike(world, loss="5.600000"), False),
+        ("loss_spike", lambda world: spike(world, 2), False),
+        ("loss_not_finite", lambda world: spike(world, loss="999999.000000"), True),
+        ("loss_not_finite", lambda world: spike(world), False),
+        ("diverged", lambda world: give_up(world, "lost"), True),
+        ("diverged", lambda world: give_up(world, "rejected"), False),
+        ("diverged", lambda world: None, False),
+        ("bad_mood", lambda world: spike(world), False),
+        (None, lambda world: None, False),
+    ],
+)
+def test_reason_of_rollback_follows_from_record(
+    reason: str | None, fault: Callable[[World], None], is_true: bool
+) -> None:
+    world = World()
+    roll_back(world, reason=reason)
+    fault(world)
+    assert ("wrong_rollback" in world.codes()) != is_true
 
 
 @pytest.mark.parametrize(

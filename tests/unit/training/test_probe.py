@@ -51,11 +51,11 @@ def test_last_bit_of_gradient_changes_probe(monkeypatch: pytest.MonkeyPatch) -> 
     unit, clip = job(), steps.clip_gradients
     expected = digest(unit)
 
-    def clip_otherwise(spec: Any, parameters: dict[str, torch.Tensor], processes: Any) -> None:
+    def clip_otherwise(spec: Any, parameters: dict[str, torch.Tensor], processes: Any) -> float:
         gradient = parameters["model.norm.weight"].grad
         assert gradient is not None
         gradient[0] = torch.nextafter(gradient[0], gradient[0] + 1)
-        clip(spec, parameters, processes)
+        return clip(spec, parameters, processes)
 
     monkeypatch.setattr(steps, "clip_gradients", clip_otherwise)
     assert digest(unit) != expected

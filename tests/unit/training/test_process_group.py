@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from kit.engines.processes import ANSWERS, in_processes
@@ -20,6 +21,7 @@ from training_gym.runtime.profile import CPU
 from training_gym.spec.adapters import read_adapter
 from training_gym.spec.architectures import read_model
 from training_gym.spec.config import TrainingSpec
+from training_gym.spec.errors import TrainingDiverged
 from training_gym.units.probe import probe_digest, probe_unit
 from training_gym.units.steps import finish, follow, train_together
 from training_gym.units.trace import Unit, check_result, state_path
@@ -117,6 +119,29 @@ def test_other_units_of_processes_give_bits_of_one(tmp_path: Path) -> None:
         chat_unit(),
     ]
     assert_equal_traces(units, tmp_path)
+
+
+def _diverge(unit: Unit, directory: Path, rank: int, answers: Any) -> None:
+    configure(CPU)
+    found = []
+    for sharded in (False, True):
+        with joined(directory / f"meeting-{sharded}", rank, 2, "cpu", sharded) as group:
+            try:
+                follow(unit, group) if rank else run_unit(unit, directory, train=train_together(group))
+            except TrainingDiverged as error:
+                found.append(str(error))
+    answers.put((rank, found))
+
+
+def test_all_processes_see_non_finite_gradient(tmp_path: Path) -> None:
+    """A large head after small embeddings overflows the gradients of the first step."""
+    unit = model_unit()
+    scales = {"model.embed_tokens.weight": np.float32(1e-10), "lm_head.weight": np.float32(1e37)}
+    start = {**unit.checkpoint, **{name: unit.checkpoint[name] * scale for name, scale in scales.items()}}
+    poisoned = replace(unit, checkpoint=start)
+    found = in_processes(_diverge, [(poisoned, tmp_path, rank, ANSWERS) for rank in range(2)])
+    assert [len(errors) for _, errors in found] == [2, 2]
+    assert all("gradient is not finite at step 0" in error for _, errors in found for error in errors)
 
 
 def test_gradient_shards_change_order_of_sum(tmp_path: Path) -> None:

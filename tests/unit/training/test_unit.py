@@ -189,8 +189,8 @@ def test_diverged_training_is_reported(unit: Unit, tmp_path: Path) -> None:
     assert refusal.value.field == "training_config.learning_rate"
 
 
-def test_training_with_non_finite_end_has_diverged(unit: Unit, tmp_path: Path) -> None:
-    """A large head after small embeddings overflows the gradients."""
+def test_non_finite_gradient_diverges_in_its_own_step(unit: Unit, tmp_path: Path) -> None:
+    """A large head after small embeddings overflows the gradients of the only step."""
     embedding, head = (unit.checkpoint[f"{name}.weight"] for name in ("model.embed_tokens", "lm_head"))
     scaled = {"model.embed_tokens.weight": embedding * np.float32(1e-10), "lm_head.weight": head * np.float32(1e37)}
     start = {**unit.checkpoint, **scaled}
@@ -201,10 +201,24 @@ def test_training_with_non_finite_end_has_diverged(unit: Unit, tmp_path: Path) -
         lambda: run_unit(poisoned, tmp_path, lambda step, loss: losses.append(loss)),
         lambda: replay_segment(poisoned, 0, leaf, None, lambda step, loss: losses.append(loss)),
     ):
-        with raises_code(TrainingDiverged, "diverged"):
+        with raises_code(TrainingDiverged, "diverged", match="gradient is not finite at step 0"):
             run()
+    assert losses == []
+
+
+def test_training_with_non_finite_end_has_diverged(unit: Unit, tmp_path: Path) -> None:
+    """The decay of a large row that no text uses, added to a large error feedback, overflows."""
+    largest, embedding = np.finfo(np.float32).max, unit.checkpoint["model.embed_tokens.weight"].copy()
+    embedding[255] = largest
+    feedback = np.full(unit.spec.num_parameters(), largest)
+    start = {**unit.checkpoint, "model.embed_tokens.weight": embedding}
+    spec = replace(unit.spec, training=replace(unit.spec.training, error_feedback_decay=1.0))
+    poisoned = replace(unit, spec=spec, checkpoint=start, slot_state=replace(unit.slot_state, error_feedback=feedback))
+    losses = list[float]()
+    with raises_code(TrainingDiverged, "diverged", match="the unit's end"):
+        run_unit(poisoned, tmp_path, lambda step, loss: losses.append(loss))
     assert np.isfinite(losses).all()
-    assert len(losses) == 2
+    assert len(losses) == 12
 
 
 def test_batches_depend_on_all_coordinates_only() -> None:

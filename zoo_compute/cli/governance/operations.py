@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from zoo_compute.cli.governance.flow import Export, governance_chain, perform
-from zoo_compute.cli.session import open_client
-from zoo_compute.terminal.output import print_table
+from zoo_compute.cli.governance.flow import ExportTo, NoWait, OperationId, Sender, governance_chain, perform
+from zoo_compute.cli.session import ApiUrl, open_client
+from zoo_compute.terminal.output import JsonFlag, Yes, print_table
 
 
 def print_operations(operations: Iterable[Mapping[str, Any]]) -> None:
@@ -15,16 +15,16 @@ def print_operations(operations: Iterable[Mapping[str, Any]]) -> None:
         print_table(("operation", "status", "executable from", "effect"), rows)
 
 
-def execute_operation(
-    operation_id: str,
-    sender: str | None,
-    export: Export | None,
-    yes: bool,
-    no_wait: bool,
-    api_url: str | None,
-    as_json: bool,
+def execute(
+    operation_id: OperationId,
+    sender: Sender = None,
+    export: ExportTo = None,
+    yes: Yes = False,
+    no_wait: NoWait = False,
+    api_url: ApiUrl = None,
+    as_json: JsonFlag = False,
 ) -> None:
-    """Execute a due operation, read from the timelock's own events."""
+    """Execute a due operation of the timelock."""
     from zoo_protocol.acts import calls
 
     with open_client(api_url) as client:
@@ -33,16 +33,16 @@ def execute_operation(
         perform(client, chain, prepared, sender=sender, export=export, yes=yes, no_wait=no_wait, as_json=as_json)
 
 
-def cancel_operation(
-    operation_id: str,
-    sender: str | None,
-    export: Export | None,
-    yes: bool,
-    no_wait: bool,
-    api_url: str | None,
-    as_json: bool,
+def cancel(
+    operation_id: OperationId,
+    sender: Sender = None,
+    export: ExportTo = None,
+    yes: Yes = False,
+    no_wait: NoWait = False,
+    api_url: ApiUrl = None,
+    as_json: JsonFlag = False,
 ) -> None:
-    """Cancel a pending operation, read from the timelock's own events."""
+    """Cancel a pending operation of the timelock."""
     from zoo_protocol.acts import calls
 
     with open_client(api_url) as client:

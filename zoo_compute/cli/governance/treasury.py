@@ -8,13 +8,12 @@ from zoo_compute.base.amounts import format_zen
 from zoo_compute.cli.governance.flow import (
     ExportTo,
     NoWait,
-    OperationId,
     Sender,
     governance_chain,
     perform,
     prepare,
 )
-from zoo_compute.cli.governance.operations import cancel_operation, execute_operation, print_operations
+from zoo_compute.cli.governance.operations import cancel, execute, print_operations
 from zoo_compute.cli.session import ApiUrl, open_client
 from zoo_compute.terminal.output import JsonFlag, Yes, print_facts, print_json
 
@@ -66,29 +65,5 @@ def propose(
         perform(client, chain, prepared, sender=sender, export=export, yes=yes, no_wait=no_wait, as_json=as_json)
 
 
-@app.command()
-def execute(
-    operation_id: OperationId,
-    sender: Sender = None,
-    export: ExportTo = None,
-    yes: Yes = False,
-    no_wait: NoWait = False,
-    api_url: ApiUrl = None,
-    as_json: JsonFlag = False,
-) -> None:
-    """Execute a due operation of the timelock."""
-    execute_operation(operation_id, sender, export, yes, no_wait, api_url, as_json)
-
-
-@app.command()
-def cancel(
-    operation_id: OperationId,
-    sender: Sender = None,
-    export: ExportTo = None,
-    yes: Yes = False,
-    no_wait: NoWait = False,
-    api_url: ApiUrl = None,
-    as_json: JsonFlag = False,
-) -> None:
-    """Cancel a pending operation of the timelock."""
-    cancel_operation(operation_id, sender, export, yes, no_wait, api_url, as_json)
+app.command()(execute)
+app.command()(cancel)
