@@ -127,7 +127,7 @@ def rounds(
     note: Note,
     exchange: Callable[[TrainingSpec, dict[int, ReplicaState]], dict[int, ReplicaState]] = lambda _, states: states,
 ) -> Result:
-    """Run outer rounds of units, payloads and aggregation; ``exchange`` changes replica states after each."""
+    """Run outer rounds; ``exchange`` changes the replica states after each."""
     train, slots = corpus.split(spec, "train"), range(spec.replicas)
     notes, files = kept.load()
     done = notes or {"round": 0, "up": 0, "down": 0, "excluded": 0, "restored": [], "curve": []}

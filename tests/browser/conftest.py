@@ -15,9 +15,9 @@ from tools.chromium import ARGUMENTS, chromium
 
 @pytest.fixture(scope="module")
 def chrome() -> Iterator[Browser]:
-    """One browser for a file's tests: while it is open, Playwright's event loop runs in this thread.
+    """One browser for the tests of a file.
 
-    Code under test that calls ``asyncio.run`` fails meanwhile, so no other file may meet it.
+    While it is open, Playwright's event loop runs in this thread, and ``asyncio.run`` in other files' tests would fail.
     """
     found = chromium()
     with sync_playwright() as playwright:
