@@ -90,7 +90,11 @@ class GovernanceChain:
         return {name: int(value) for name, value in found.items()}
 
     def operation(self, operation_id: str) -> Operation:
-        """Return a scheduled operation from the timelock's events. Raises ZooError: malformed or unknown id."""
+        """Return a scheduled operation from the timelock's events.
+
+        Raises:
+            ZooError: the id is malformed or unknown.
+        """
         try:
             wanted = {"id": from_hex(operation_id)}
         except ValueError as error:

@@ -118,6 +118,7 @@ def test_ended_session_submits_nothing(payer: Browser, fields: dict[str, str], r
         ("budget", "0.0000000000000000001", "18 decimals"),
         ("budget", "NaN", "18 decimals"),
         ("model", "{", "not JSON"),
+        ("model", "[" * 20_000, "not JSON"),
         ("training", "[]", "not a JSON object"),
         ("dataset", "nonsense", "dataset"),
         ("name", "<script>", "Name"),

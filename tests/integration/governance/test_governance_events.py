@@ -134,7 +134,7 @@ def test_unreported_proposal_raises_alarms_until_acknowledged(governed: Governan
 
 
 def test_proposal_beside_known_execution_raises_alarm(governed: GovernanceWorld) -> None:
-    """Any account can execute an operation that is due, also from a contract that proposes another one."""
+    """Any account can execute a due operation, also from a contract that proposes."""
     proposal = governed.prepare("jobescrow.grant-role", GRANT)
     governed.send(proposal, reported=True)
     governed.pass_delay()

@@ -118,7 +118,7 @@ def perform(
 
 
 def _account(client: "Client", sender: str | None, *, is_export: bool) -> str:
-    """Return the account to simulate from. Raises ConfigError: the wallet that would sign is another one."""
+    """Return the account to simulate from. Raises ConfigError: another one would sign."""
     if sender is not None and is_export:
         return sender
     own = client.signing_wallet("this command").address
