@@ -41,10 +41,18 @@ SLOWEST = (
 )
 FIRST = (DEVNETS, *SLOWEST, *LONG, "tests/integration/")
 
+DISCONNECT = """DO $$ BEGIN
+    FOR attempt IN 1..10000 LOOP
+        PERFORM pg_terminate_backend(pid) FROM pg_stat_activity
+        WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend';
+        EXIT WHEN NOT FOUND;
+        PERFORM pg_sleep(0.001), pg_stat_clear_snapshot();
+    END LOOP;
+END $$"""
+"""Ends other connections within 10 s. ``pg_terminate_backend`` itself would wait for 100 ms at a time."""
 EMPTY_DATABASE = ";".join(
     (
-        "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
-        " WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'",
+        DISCONNECT,
         *(f"DELETE FROM {table}" for table in metadata.tables),
         "SELECT setval(oid, 1, false) FROM pg_class WHERE relkind = 'S'",
     )

@@ -141,7 +141,7 @@ class Table:
     def _remembered(self, cookie: str, keys: Sequence[str]) -> dict[str, str]:
         try:
             found = json.loads(bytes.fromhex(cookie))
-        except ValueError:
+        except (ValueError, RecursionError):
             return {}
         if not isinstance(found, dict):
             return {}

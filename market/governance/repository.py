@@ -20,7 +20,7 @@ def is_first_of_contract(session: Session, event: ChainEvent) -> bool:
 
 
 def operations(session: Session, *, pending: bool, after: str | None, limit: int) -> list[TimelockOperation]:
-    """Return operations, newest first; of pending ones the next due first."""
+    """Return operations, newest first."""
     query = select(TimelockOperation)
     if pending:
         query = query.where(TimelockOperation.ended_at.is_(None))
@@ -30,6 +30,10 @@ def operations(session: Session, *, pending: bool, after: str | None, limit: int
         query = query.where(place < (last.scheduled_at, last.id))
     query = query.order_by(TimelockOperation.scheduled_at.desc(), TimelockOperation.id.desc())
     return list(session.scalars(query.limit(limit)))
+
+
+def operations_by_id(session: Session, ids: Collection[str]) -> Sequence[TimelockOperation]:
+    return session.scalars(select(TimelockOperation).where(TimelockOperation.id.in_(ids))).all()
 
 
 def payouts_after(session: Session, now: datetime, limit: int) -> list[PostedPayout]:

@@ -4,7 +4,7 @@ No function here asks the chain, so pages never wait for it. :mod:`market.govern
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
 from sqlalchemy.orm import Session
@@ -38,6 +38,8 @@ from zoo_protocol.acts.parameters import duration, exact_zen
 MAX_PAYEES = 50
 _MAX_ALARMS = 500
 _MAX_PAYOUTS = 200
+_KINDS_OF_EFFECTS = frozenset({"role_granted", "role_revoked", "admin_transfer", "delay_changed"})
+"""Changes that the timelock makes as a contracts' admin. Proposals and payouts are never among them."""
 
 
 def contracts_of(session: Session, deployment: Deployment, network: NetworkParameters) -> Contracts:
@@ -101,13 +103,13 @@ def payouts_under_challenge(session: Session, now: datetime) -> list[PayoutView]
 def events(session: Session, contracts: Contracts, after: int | None = None, limit: int = 50) -> list[EventView]:
     """Return governance events, newest first."""
     open_ids = {row.id for row in _alarms(session)}
-    rows = repository.events(session, after, limit)
-    return [_event_view(session, row, contracts, is_alarm=row.id in open_ids) for row in rows]
+    return _event_views(session, repository.events(session, after, limit), contracts, open_ids)
 
 
 def alarms(session: Session, contracts: Contracts) -> list[EventView]:
     """Return the newest events that were neither sent from here nor acknowledged."""
-    return [_event_view(session, row, contracts, is_alarm=True) for row in _alarms(session)]
+    rows = _alarms(session)
+    return _event_views(session, rows, contracts, {row.id for row in rows})
 
 
 def alarm_count(session: Session) -> int:
@@ -144,12 +146,22 @@ def record_sent(session: Session, account: str, act: str, stage: str, tx_hash: s
 
 
 def _alarms(session: Session) -> Sequence[GovernanceEvent]:
-    """Return open events, but for the effects of operations whose proposal is known."""
+    """Return open events, but for the effects of operations whose proposal is known.
+
+    Any account can execute a due operation, and can do more in the same transaction. Only events that an operation
+    itself causes are its effects.
+    """
     found = repository.open_events(session, _MAX_ALARMS)
     executed = {row.operation_id: row.tx_hash for row in found if row.kind == "call_executed" and row.operation_id}
     known = repository.known_operations(session, executed.keys())
     effects = {tx for operation, tx in executed.items() if operation in known}
-    return [row for row in found if row.tx_hash not in effects]
+    return [row for row in found if not _is_effect(row, effects, known)]
+
+
+def _is_effect(row: GovernanceEvent, effects: Collection[str], known: Collection[str]) -> bool:
+    if row.kind == "call_executed":
+        return row.operation_id in known
+    return row.kind in _KINDS_OF_EFFECTS and row.tx_hash in effects
 
 
 def _status(row: TimelockOperation, now: datetime) -> OperationStatus:
@@ -222,11 +234,19 @@ def _payout_view(
     )
 
 
-def _event_view(session: Session, row: GovernanceEvent, contracts: Contracts, *, is_alarm: bool) -> EventView:
-    return from_row(EventView, row, words=_words(session, row, contracts), is_alarm=is_alarm)
+def _event_views(
+    session: Session, rows: Sequence[GovernanceEvent], contracts: Contracts, open_ids: Collection[int]
+) -> list[EventView]:
+    named = {row.operation_id for row in rows if row.operation_id is not None}
+    made = {one.id: as_operation(one).calls for one in repository.operations_by_id(session, named)}
+    found = []
+    for row in rows:
+        is_alarm = row.id in open_ids
+        found.append(from_row(EventView, row, words=_words(row, made, contracts), is_alarm=is_alarm))
+    return found
 
 
-def _words(session: Session, row: GovernanceEvent, contracts: Contracts) -> str:
+def _words(row: GovernanceEvent, made: Mapping[str, Sequence[Call]], contracts: Contracts) -> str:
     data = row.data
     match row.kind:
         case "role_granted":
@@ -247,6 +267,5 @@ def _words(session: Session, row: GovernanceEvent, contracts: Contracts) -> str:
             what = "Batch" if row.kind == "batch_vetoed" else "Reward epoch"
             return f"{what} {data['number']} was vetoed."
     step = {"call_scheduled": "proposed", "call_executed": "executed", "call_cancelled": "cancelled"}[row.kind]
-    operation = None if row.operation_id is None else session.get(TimelockOperation, row.operation_id)
-    made = () if operation is None else as_operation(operation).calls
-    return " ".join((f"The timelock's operation was {step}.", *calls.words_of_calls(made, contracts)))
+    words = calls.words_of_calls(made.get(row.operation_id or "", ()), contracts)
+    return " ".join((f"The timelock's operation was {step}.", *words))

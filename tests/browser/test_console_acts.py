@@ -19,6 +19,7 @@ from market.domain.network import DEVNET, ZEN
 from market.governance.chain_events import HANDLERS
 
 NETWORK = replace(DEVNET, challenge_seconds=86_400)
+FOLLOWED = "**/console/acts/transactions/*"
 GRANT_WEI = 12_500_000_000_000_000_000
 
 
@@ -107,7 +108,12 @@ def test_guardian_pauses_intake_and_ends_pause(console: Console, page: Page) -> 
     page.goto("/console/guardian")
     page.get_by_role("link", name="End pause: New jobs and deposits").click()
     box = prepare(page)
-    box.get_by_role("button", name="Sign in the wallet").click()
+    page.route(FOLLOWED, lambda route: route.abort())
+    button = box.get_by_role("button", name="Sign in the wallet")
+    button.click()
+    expect(box.get_by_role("status")).to_contain_text("Its state is unknown now.")
+    expect(button).to_be_disabled()  # a second signature would send the act twice
+    page.unroute(FOLLOWED)
     expect(box.get_by_role("status")).to_contain_text("Mined")
     index(console)
     page.goto("/console/guardian")

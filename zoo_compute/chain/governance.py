@@ -90,8 +90,16 @@ class GovernanceChain:
         return {name: int(value) for name, value in found.items()}
 
     def operation(self, operation_id: str) -> Operation:
-        """Return a scheduled operation from the timelock's events. Raises ZooError: unknown."""
-        wanted = {"id": from_hex(operation_id)}
+        """Return a scheduled operation from the timelock's events.
+
+        Raises:
+            ZooError: the id is malformed or unknown.
+        """
+        try:
+            wanted = {"id": from_hex(operation_id)}
+        except ValueError as error:
+            remedy = "Run: zoo-compute treasury show"
+            raise ZooError("operation-malformed", f"the operation's id is malformed: {error}", remedy=remedy) from error
         scheduled = self._events(TIMELOCK, "CallScheduled", self._start, wanted)
         if not scheduled:
             raise ZooError("operation-not-found", f"the timelock has no operation {operation_id}")
@@ -102,7 +110,7 @@ class GovernanceChain:
         calls = tuple(Call(one["target"], one["value"], bytes(one["data"])) for one in made)
         predecessor = to_hex(made[0]["predecessor"])
         single = Operation(calls[:1], salt, predecessor)
-        return single if single.id == operation_id else Operation(calls, salt, predecessor, is_batch=True)
+        return single if single.id == to_hex(wanted["id"]) else Operation(calls, salt, predecessor, is_batch=True)
 
     def challenged_payouts(self) -> list[ChallengedPayout]:
         """Return batches and the reward epoch whose countdown runs, the next to end first."""

@@ -2,6 +2,7 @@
 "use strict";
 
 const POLL_MS = 2000;
+const MAX_POLL_MS = 30000;
 
 function line(parent, tag, text, className) {
   const element = document.createElement(tag);
@@ -39,16 +40,24 @@ async function get(path) {
 
 async function follow(state, hash) {
   const words = { waiting: "Waiting for its block", mined: "Mined; not final yet", final: "Final", reverted: "Reverted" };
-  for (;;) {
-    const { status } = await get(`/console/acts/transactions/${hash}`);
-    state.textContent = `${words[status]}: ${hash}`;
-    state.className = status === "reverted" ? "notice bad" : status === "final" ? "notice good" : "notice";
-    if (status === "final" || status === "reverted") return;
-    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+  for (let pause = POLL_MS; ; ) {
+    try {
+      const { status } = await get(`/console/acts/transactions/${hash}`);
+      state.textContent = `${words[status]}: ${hash}`;
+      state.className = status === "reverted" ? "notice bad" : status === "final" ? "notice good" : "notice";
+      if (status === "final" || status === "reverted") return;
+      pause = POLL_MS;
+    } catch (failure) {
+      state.textContent = `Sent: ${hash}. Its state is unknown now. ${failure.message}`;
+      state.className = "notice warn";
+      pause = Math.min(2 * pause, MAX_POLL_MS);
+    }
+    await new Promise((resolve) => setTimeout(resolve, pause));
   }
 }
 
-async function send(prepared, state, sender) {
+// Hash of the transaction that the wallet sent.
+async function send(prepared, sender) {
   const wallet = window.zooWallet.chosenWallet();
   if (wallet === null) throw new Error("This tab knows no wallet. Sign in again here.");
   const [from] = await wallet.request({ method: "eth_accounts" });
@@ -58,10 +67,7 @@ async function send(prepared, state, sender) {
   const { to, data, chain_id: expected } = prepared.transaction;
   const chain = Number(await wallet.request({ method: "eth_chainId" }));
   if (chain !== expected) throw new Error(`The wallet is on chain ${chain}; expected ${expected}. Switch it and sign again.`);
-  const hash = await wallet.request({ method: "eth_sendTransaction", params: [{ from, to, data, value: "0x0" }] });
-  await window.zooWallet.record({ tx_hash: hash, act: prepared.act ?? "timelock", stage: prepared.stage });
-  state.hidden = false;
-  await follow(state, hash);
+  return wallet.request({ method: "eth_sendTransaction", params: [{ from, to, data, value: "0x0" }] });
 }
 
 function report(box, error) {
@@ -103,12 +109,18 @@ function present(box, prepared) {
   if (typed) typed.addEventListener("input", () => { sign.disabled = !passes || typed.value !== prepared.confirmation; });
   sign.addEventListener("click", async () => {
     sign.disabled = true;
+    let hash;
     try {
-      await send(prepared, state, box.dataset.sender);
+      hash = await send(prepared, box.dataset.sender);
     } catch (failure) {
       report(box, failure);
       sign.disabled = false;
+      return;
     }
+    // From here on a second signature would send the act twice.
+    state.hidden = false;
+    await window.zooWallet.record({ tx_hash: hash, act: prepared.act ?? "timelock", stage: prepared.stage });
+    await follow(state, hash);
   });
   box.hidden = false;
 }

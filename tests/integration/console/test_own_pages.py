@@ -117,7 +117,10 @@ def test_ended_session_submits_nothing(payer: Browser, fields: dict[str, str], r
     [
         ("budget", "0.0000000000000000001", "18 decimals"),
         ("budget", "NaN", "18 decimals"),
+        ("budget", "1e999999", "18 decimals"),
+        ("budget", f"1.{'0' * 30}1", "18 decimals"),
         ("model", "{", "not JSON"),
+        ("model", "[" * 20_000, "not JSON"),
         ("training", "[]", "not a JSON object"),
         ("dataset", "nonsense", "dataset"),
         ("name", "<script>", "Name"),

@@ -95,6 +95,14 @@ def test_proposal_is_cancelled_and_exported(desk: Desk) -> None:
     [transaction] = safe["transactions"]
     raw = cli.json("treasury", "cancel", proposed["operation_id"], "--export", "raw")
     assert (raw["to"], raw["data"]) == (transaction["to"], transaction["data"])
+    assert "sender-differs" in cli(
+        "treasury", "cancel", proposed["operation_id"], "--sender", OTHER.address, "--yes", code=ExitCode.USAGE
+    )
+    upper = "0x" + proposed["operation_id"][2:].upper()
+    assert cli.json("treasury", "cancel", upper, "--export", "raw")["data"] == raw["data"]
+    early = cli.json("treasury", "execute", proposed["operation_id"], "--export", "raw")
+    assert cli.json("treasury", "execute", upper, "--export", "raw")["data"] == early["data"]
+    assert "operation-malformed" in cli("treasury", "cancel", "0x12", code=ExitCode.FAILED)
     cli.json("treasury", "cancel", proposed["operation_id"], "--no-wait")
     desk.index()
     assert cli.json("admin", "parameters")["pending"] == []

@@ -5,11 +5,14 @@ from datetime import timedelta
 
 import pytest
 from kit.chain.deployed_chain import ADMIN, OPERATOR, OTHER, PAYER, Chain
+from kit.measures import statements
+from sqlalchemy import select
 
 from market.domain.network import DEVNET, ZEN
 from market.governance import acts, parameters, payments, service
 from market.governance.chain_events import HANDLERS
 from market.governance.errors import ActRefused, OperationNotFound
+from market.governance.models import GovernanceEvent
 from market.governance.schemas import EventView, OperationView, ParameterValue, PreparedView
 from market.platform.db.base import utc_now
 from market.platform.db.session import Database
@@ -17,6 +20,7 @@ from market.platform.events.service import audit_entries
 from zoo_protocol import abi
 from zoo_protocol.acts.calls import Contracts
 
+_MOST_STATEMENTS = 4  # the delay, open events, known proposals, operations
 GRANT = {"role": "OPERATOR_ROLE", "account": OTHER.address}
 
 
@@ -127,6 +131,27 @@ def test_unreported_proposal_raises_alarms_until_acknowledged(governed: Governan
         [entry] = audit_entries(session, kind="governance")
     assert (entry.event, entry.actor, entry.data) == ("acknowledge", ADMIN.address, {"kind": "call_scheduled"})
     assert governed.alarms() == []
+
+
+def test_proposal_beside_known_execution_raises_alarm(governed: GovernanceWorld) -> None:
+    """Any account can execute a due operation, also from a contract that proposes."""
+    proposal = governed.prepare("jobescrow.grant-role", GRANT)
+    governed.send(proposal, reported=True)
+    governed.pass_delay()
+    tx = governed.send(governed.execute(str(proposal.operation_id)))
+    with governed.database.transaction() as session:
+        executed = session.scalars(select(GovernanceEvent).where(GovernanceEvent.tx_hash == tx)).all()
+        shared = {"tx_hash": tx, "block_number": executed[0].block_number, "at": executed[0].at, "at_deployment": False}
+        for number, (kind, operation) in enumerate((("call_scheduled", "aa"), ("call_executed", "bb"))):
+            operation_id = f"0x{operation * 32}"
+            event = GovernanceEvent(kind=kind, contract="Timelock", operation_id=operation_id, data={}, **shared)
+            event.log_index = 1_000 + number
+            session.add(event)
+    assert {kind.kind for kind in executed} == {"call_executed", "role_granted"}
+    with statements(governed.database) as sent:
+        alarms = governed.alarms()
+    assert {alarm.kind for alarm in alarms} == {"call_scheduled", "call_executed"}
+    assert len(sent) <= _MOST_STATEMENTS
 
 
 def test_cancelled_operation_can_be_scheduled_again(governed: GovernanceWorld) -> None:

@@ -33,10 +33,9 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
         yield running
 
 
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Executor]:
-    (tmp_path / "pair").mkdir()
-    with Executor(CPU, MEMORY, tmp_path / "pair", processes=2) as running:
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
+    with Executor(CPU, MEMORY, tmp_path_factory.mktemp("pair"), processes=2) as running:
         running.start()
         yield running
 

@@ -97,7 +97,7 @@ def perform(
     """
     from zoo_protocol.acts.export import raw_transaction, safe_transaction
 
-    account = sender or client.signing_wallet("this command").address
+    account = _account(client, sender, is_export=export is not None)
     outcome = chain.simulate(prepared, account)
     if export is Export.RAW:
         print_json(raw_transaction(prepared, chain.contracts))
@@ -115,6 +115,17 @@ def perform(
     plan |= {f"effect {number}": words for number, words in enumerate(prepared.words, 1)}
     confirm(plan, "Sign and send?", yes=yes or as_json)
     _send(client, prepared, no_wait=no_wait, as_json=as_json)
+
+
+def _account(client: "Client", sender: str | None, *, is_export: bool) -> str:
+    """Return the account to simulate from. Raises ConfigError: another one would sign."""
+    if sender is not None and is_export:
+        return sender
+    own = client.signing_wallet("this command").address
+    if sender is not None and sender.lower() != own.lower():
+        remedy = "Use the wallet of that account, or export the act for it with --export."
+        raise ConfigError("sender-differs", f"--sender is {sender}; this wallet is {own}", remedy=remedy)
+    return own
 
 
 def _send(client: "Client", prepared: "PreparedAct", *, no_wait: bool, as_json: bool) -> None:

@@ -128,7 +128,7 @@ def _request(form: JobForm) -> JobSpec:
 def _settings(text: str, field: str) -> dict[str, Any]:
     try:
         found = json.loads(text or "{}")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidRequest(f"{field} is not JSON: {error}", field=field, remedy="Correct the field.") from error
     if not isinstance(found, dict):
         raise InvalidRequest(f"{field} is not a JSON object", field=field, remedy="Correct the field.")
