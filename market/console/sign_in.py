@@ -12,12 +12,12 @@ from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 from pydantic import Field
 
 from market.accounts import service as accounts
-from market.accounts.deps import Registry
 from market.chain.contracts.codec import Deployment
 from market.chain.errors import ChainError
 from market.chain.rpc.transport import Endpoint
 from market.chain.views import ChainViews
 from market.console.errors import DevnetOnly
+from market.console.reads.providers import kinds_of_nodes
 from market.console.sessions import service as sessions
 from market.console.sessions.roles import read_roles
 from market.console.visits import COOKIE, CurrentVisit
@@ -139,9 +139,9 @@ def _devnet_wallets(services: Services) -> list[tuple[str, str]]:
     except ChainError:
         return []
     with services.database.reading() as session:
-        kinds = {address: services.part(Registry).kind_of(session, address) for address in addresses}
-    found = [(address, ", ".join(sorted(roles[address])) or kinds[address] or "user") for address in addresses]
-    return sorted(found, key=lambda one: (not roles[one[0]], kinds[one[0]] is not None))
+        kinds = kinds_of_nodes(session, addresses)
+    found = [(address, ", ".join(sorted(roles[address])) or kinds.get(address, "user")) for address in addresses]
+    return sorted(found, key=lambda one: (not roles[one[0]], one[0] in kinds))
 
 
 def _instant(moment: datetime) -> str:

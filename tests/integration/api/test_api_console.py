@@ -14,6 +14,7 @@ from fastapi import FastAPI
 from kit.api.clients import refusal
 from kit.api.console_clients import browser, signed_in, signed_message
 from kit.chain.deployed_chain import ADMIN, OTHER
+from kit.measures import statements
 from kit.waiting import wait_until
 from sqlalchemy import update
 
@@ -163,6 +164,16 @@ def test_roles_come_from_contracts_and_expire(api: httpx.Client, on_chain: Servi
     admin.http.get("/console")  # reads them again after its response
     wait_until(lambda: "guardian" in admin.http.get("/console").text)
     assert read_roles(on_chain.part(ChainViews), [OTHER.address]) == {OTHER.address: frozenset()}
+
+
+def test_page_without_reads_takes_one_statement(api: httpx.Client, on_chain: Services) -> None:
+    admin = signed_in(api, Account.from_key(ADMIN.key))
+    with statements(on_chain.database) as seen:
+        assert admin.http.get("/console/design").status_code == 200
+    assert [statement.split()[0] for statement, _ in seen] == ["SELECT"]
+    with statements(on_chain.database) as seen:
+        assert admin.http.get("/console/sign-in").status_code == 200
+    assert len(seen) == 2  # the session, and the kinds of the devnet's accounts
 
 
 def test_devnet_offers_accounts_and_relays_to_them(api: httpx.Client, on_chain: Services) -> None:
