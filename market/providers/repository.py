@@ -136,7 +136,7 @@ def available_asks(
 def kinds_of_tier(
     session: Session, tier_id: int, accepted: Collection[str] | None, seen_since: datetime, reliability_bps: int
 ) -> Sequence[Row[*tuple[Any, ...]]]:
-    """Return what requirements read of a tier's nodes of any status, with the addresses of equal nodes.
+    """Return the kinds of a tier's nodes of any status, with the addresses of each kind.
 
     ``seen`` were seen recently, ``working`` may work. Reliability above ``reliability_bps`` counts as that.
     """

@@ -206,7 +206,10 @@ def nodes_among(session: Session, settings: Settings, addresses: Collection[str]
 
 
 def census(session: Session, settings: Settings, tier_id: int, reliability_bps: int, now: datetime) -> list[EqualNodes]:
-    """Return all nodes that earned a tier, of any status; reliability above the given one counts as that."""
+    """Return all nodes that earned a tier, of any status.
+
+    Reliability above the given one counts as that, so that nodes of different reliability are equal.
+    """
     attested = _attested(session, settings, repository.addresses_of_tier(tier_id), now).keys()
     accepted, seen_since = settings.accepted_classes, _seen_since(settings, now)
     found = []
@@ -239,7 +242,7 @@ def _attested(
 
 
 def _placement_values(row: Sequence[Any], attested: Collection[str]) -> dict[str, Any]:
-    """Return the fields of a :class:`Node`. The row is unpacked, as names cost more for thousands of rows."""
+    """Return the fields of a :class:`Node`. Unpacking a row is faster than reading it by name."""
     address, region, environment_class, mflops, reliability, site, asn, owner, round_trip, memory, *_ = row
     return {
         "provider": address,
