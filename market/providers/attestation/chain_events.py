@@ -51,7 +51,7 @@ def on_measurement_set(session: Session, event: ChainEvent) -> None:
 def attested_until(
     session: Session, network: NetworkParameters, addresses: Sequence[str] | Select[str], now: datetime
 ) -> dict[str, datetime]:
-    """Return the ends of the valid attestations of these addresses, or of those that a query finds."""
+    """Return the ends of the valid attestations of these addresses, or of a query's."""
     if isinstance(addresses, Select):
         is_among: ColumnElement[bool] = Attestation.address.in_(addresses)
     else:
