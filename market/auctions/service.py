@@ -64,7 +64,7 @@ def parse_book(network: NetworkParameters, name: str) -> Book:
 
 @dataclass(frozen=True, slots=True)
 class BookState:
-    """A book with its newest round, last traded price, and nodes wanted and offered when it last cleared."""
+    """A book with its newest round, last traded price, and nodes when it last cleared."""
 
     book: Book
     newest: AuctionRound

@@ -30,12 +30,13 @@ def short_zen(wei: int | None) -> str:
     if wei is None:
         return "–"
     whole, fraction = divmod(abs(wei), ZEN)
-    digits = max(2, _FEW_DIGITS - len(str(whole))) if whole else 18 - len(str(fraction)) + 4
+    length = len(str(whole))
+    digits = max(2 if length < _FEW_DIGITS else 0, _FEW_DIGITS - length) if whole else 18 - len(str(fraction)) + 4
     if whole == 0 and fraction == 0:
         return "0"
     step = 10 ** (18 - min(18, digits))
     rounded = (abs(wei) // step) * step
-    mark = "" if rounded == abs(wei) else "≈ "
+    mark = "" if rounded == abs(wei) else "≈\u00a0"
     return f"{mark}{'−' if wei < 0 else ''}{format_zen(rounded)}"
 
 

@@ -241,8 +241,9 @@ def test_amounts_are_shown_exactly() -> None:
 
 
 def test_short_amounts_are_marked_as_rounded() -> None:
-    assert short_zen(48_771_374_444_208_000) == "≈ 0.04877"
-    assert short_zen(1_234_567_890_123_456_789_012) == "≈ 1,234.56"
+    assert short_zen(48_771_374_444_208_000) == "≈\u00a00.04877"
+    assert short_zen(1_234_567_890_123_456_789_012) == "≈\u00a01,234.56"
+    assert short_zen(602_740_990_000_000_000_000_000) == "≈\u00a0602,740"
     assert short_zen(5 * 10**17) == "0.5"
     assert short_zen(1) == "0.000000000000000001"
     assert short_zen(0) == "0"
