@@ -49,7 +49,7 @@ EPOCHS = 30
 
 @dataclass(frozen=True)
 class Stage:
-    """Running console with an admin's session. ``pages``: path below ``/console`` of every page, by its name."""
+    """Running console with an admin's session. ``pages``: paths below ``/console`` by name."""
 
     url: str
     services: Services

@@ -114,7 +114,7 @@ def last_cleared(session: Session) -> Sequence[Row[*tuple[Any, ...]]]:
 
 
 def _last_of_each_book(tier_id: int | None, condition: ColumnElement[bool], *columns: Any) -> Select[*tuple[Any, ...]]:
-    """Return (tier, zone, columns) of the newest cleared round of each book under a condition, newest first."""
+    """Return (tier, zone, columns) of each book's newest cleared round with the condition."""
     books = _books()
     of_book = (AuctionRound.tier_id == books.c.tier_id, AuctionRound.zone == books.c.zone)
     order = (AuctionRound.cleared_at.desc(), AuctionRound.id.desc())
