@@ -81,7 +81,7 @@ def _bare(console: Stage, statements: list[tuple[str, Any]]) -> float:
 
 
 def _paints(console: Stage, repetitions: int) -> dict[str, list[tuple[float, float]]]:
-    """Return first paint in milliseconds and weight in bytes by name of the page, with an empty cache."""
+    """Return first paint in milliseconds and weight in bytes by page, with an empty cache."""
     found = chromium()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
