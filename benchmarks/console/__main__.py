@@ -26,16 +26,15 @@ def measure(quick: bool) -> list[Row]:
     """Return the rows of each page, and the worst of each kind."""
     jobs, providers, repetitions = (1_000, 100, 2) if quick else (100_000, 10_000, 7)
     with stage(jobs, providers) as console:
-        times = {path: _server_time(console, path, repetitions) for path in console.paths}
+        times = {name: _server_time(console, path, repetitions) for name, path in console.pages.items()}
         paints = _paints(console, repetitions=1 if quick else 3)
     rows = []
-    for path, (seconds, ratios) in times.items():
-        name = path.strip("/").partition("/0x")[0].replace("/", "_").replace("-", "_") or "network"
-        name = name + "_one" if "/0x" in path else name
+    for page, (seconds, ratios) in times.items():
+        name = page.replace("-", "_")
         rows.append(row(f"{name}_ms", "ms", [1_000 * one for one in seconds]))
         rows.append(row(f"{name}_to_queries", "ratio", ratios))
-        rows.append(row(f"{name}_paint_ms", "ms", [paint for paint, _ in paints[path]]))
-        rows.append(row(f"{name}_kb", "kB", [weight / 1_000 for _, weight in paints[path]]))
+        rows.append(row(f"{name}_paint_ms", "ms", [paint for paint, _ in paints[page]]))
+        rows.append(row(f"{name}_kb", "kB", [weight / 1_000 for _, weight in paints[page]]))
     for kind, unit in (("ms", "ms"), ("to_queries", "ratio"), ("paint_ms", "ms"), ("kb", "kB")):
         found = [one.value for one in rows if one.unit == unit and ("paint" in one.name) == ("paint" in kind)]
         rows.append(row(f"worst_{kind}", unit, [max(found)]))
@@ -82,13 +81,15 @@ def _bare(console: Stage, statements: list[tuple[str, Any]]) -> float:
 
 
 def _paints(console: Stage, repetitions: int) -> dict[str, list[tuple[float, float]]]:
-    """Return first paint in milliseconds and weight in bytes of each page, with an empty cache."""
+    """Return first paint in milliseconds and weight in bytes by page, with an empty cache."""
     found = chromium()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=found.executable, args=list(ARGUMENTS), env=dict(found.environment)
         )
-        paints = {path: [_paint(browser, console, path) for _ in range(repetitions)] for path in console.paths}
+        paints = {
+            name: [_paint(browser, console, path) for _ in range(repetitions)] for name, path in console.pages.items()
+        }
         browser.close()
     return paints
 

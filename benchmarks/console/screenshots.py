@@ -15,7 +15,7 @@ from tools.chromium import ARGUMENTS, chromium
 
 JOBS, PROVIDERS = 1_000, 120
 FORMS = [(theme, width) for theme in ("light", "dark") for width in (360, 1280)]
-README = {"overview-light-1280", "jobs-one-dark-1280", "disputes-one-light-1280"}
+README = {"overview-light-1280": "overview", "jobs-one-dark-1280": "job", "disputes-one-light-1280": "dispute"}
 _SETTLED_MS = 500
 _MAX_HEIGHT = 3_000
 
@@ -38,16 +38,15 @@ def main(folder: Path) -> None:
             cookie = {"name": COOKIE, "value": console.admin.secret, "domain": "127.0.0.1", "path": "/console"}
             context.add_cookies([cookie])  # type: ignore[list-item]
             page = context.new_page()
-            for path in console.paths:
+            for page_name, path in console.pages.items():
                 page.goto(f"/console{path}")
                 page.wait_for_timeout(_SETTLED_MS)
-                page_name = path.strip("/").partition("/0x")[0] or "network"
-                name = f"{page_name}{'-one' if '/0x' in path else ''}-{theme}-{width}"
+                name = f"{page_name}-{theme}-{width}"
                 height = min(_MAX_HEIGHT, page.evaluate("document.documentElement.scrollHeight"))
                 target = folder / f"{name}.png"
                 page.screenshot(path=target, full_page=True, clip={"x": 0, "y": 0, "width": width, "height": height})
                 if name in README:
-                    page.screenshot(path=folder / "readme" / f"{page_name}.png")
+                    page.screenshot(path=folder / "readme" / f"{README[name]}.png")
                 progress(str(target))
             context.close()
         browser.close()

@@ -3,7 +3,7 @@
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,12 +49,12 @@ EPOCHS = 30
 
 @dataclass(frozen=True)
 class Stage:
-    """Running console with an admin's session. ``paths``: every page below ``/console``."""
+    """Running console with an admin's session. ``pages``: paths below ``/console`` by name."""
 
     url: str
     services: Services
     admin: Browser
-    paths: tuple[str, ...]
+    pages: Mapping[str, str]
 
 
 @contextmanager
@@ -79,6 +79,7 @@ def stage(jobs: int, providers: int) -> Iterator[Stage]:
             "requests_per_minute": 0,
             "requests_per_minute_ip": 0,
             "log_level": "WARNING",
+            "heartbeat_timeout_seconds": 86_400.0,  # no node of the history sends heartbeats
         }
         app = create_app(chain.settings.model_copy(update=own))
         services: Services = app.state.services
@@ -95,13 +96,19 @@ def stage(jobs: int, providers: int) -> Iterator[Stage]:
         stack.enter_context(_serving(uvicorn.Config(app, host="127.0.0.1", port=port, log_config=None)))
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120) as api:
             admin = signed_in(api, Account.from_key(ADMIN.key))
-            yield Stage(str(api.base_url).rstrip("/"), services, admin, _paths(seeded))
+            yield Stage(str(api.base_url).rstrip("/"), services, admin, _pages(seeded))
 
 
-def _paths(seeded: Seeded) -> tuple[str, ...]:
-    own = (f"/jobs/{seeded.job_id}", f"/providers/{seeded.provider}", f"/disputes/{seeded.dispute_id}")
-    listed = dict.fromkeys(page.path.rstrip("/") for page in PAGES if page.audience is not Audience.NODE)
-    return (*listed, *own, "/sign-in")
+def _pages(seeded: Seeded) -> dict[str, str]:
+    listed = [page.path.rstrip("/") for page in PAGES if page.audience is not Audience.NODE]
+    waiting = f"/jobs/{seeded.waiting_job_id}"
+    return {path.strip("/").replace("/", "-") or "network": path for path in (*listed, "/sign-in")} | {
+        "jobs-one": f"/jobs/{seeded.job_id}",
+        "jobs-waiting": waiting,
+        "jobs-waiting-why": f"{waiting}/why",
+        "providers-one": f"/providers/{seeded.provider}",
+        "disputes-one": f"/disputes/{seeded.dispute_id}",
+    }
 
 
 def _fund_treasury(chain: Chain) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import CTE, Integer, Row, Select, cast, func, select, true, tuple_, update
+from sqlalchemy import CTE, ColumnElement, Integer, Row, Select, any_, cast, func, select, true, tuple_, update
 from sqlalchemy.dialects.postgresql import aggregate_order_by, insert
 from sqlalchemy.orm import Session, defer
 
@@ -62,7 +62,8 @@ def newest_of_each_book(session: Session) -> Sequence[AuctionRound]:
     books = _books()
     of_book = (AuctionRound.tier_id == books.c.tier_id, AuctionRound.zone == books.c.zone)
     newest = select(AuctionRound.id).where(*of_book).order_by(AuctionRound.number.desc()).limit(1).scalar_subquery()
-    query = _without_orders().where(AuctionRound.id.in_(select(newest).select_from(books)))
+    ids = func.array(select(newest).select_from(books).scalar_subquery())  # an array is read before the rounds
+    query = _without_orders().where(AuctionRound.id == any_(ids))
     return session.scalars(query.order_by(AuctionRound.tier_id, AuctionRound.zone)).all()
 
 
@@ -100,12 +101,31 @@ def drop_orders(session: Session, before: datetime, kept: Collection[int], limit
     return len(session.scalars(dropped).all())
 
 
-def last_traded(session: Session, tier_id: int, zone: str | None) -> int | None:
-    """Return the last traded price of a book, or of any book of the tier if no zone is given."""
-    query = select(AuctionRound.price_wei).where(AuctionRound.tier_id == tier_id, AuctionRound.volume_us > 0)
-    if zone is not None:
-        query = query.where(AuctionRound.zone == zone)
-    return session.scalar(query.order_by(AuctionRound.cleared_at.desc(), AuctionRound.id.desc()).limit(1))
+def last_trades(session: Session, tier_id: int | None = None) -> Sequence[Row[*tuple[Any, ...]]]:
+    """Return (tier, zone, price) of the last trade in each book, of a tier or all; newest first."""
+    return session.execute(_last_of_each_book(tier_id, AuctionRound.volume_us > 0, AuctionRound.price_wei)).all()
+
+
+def last_cleared(session: Session) -> Sequence[Row[*tuple[Any, ...]]]:
+    """Return (tier, zone, nodes wanted, nodes offered) of the newest cleared round of each book."""
+    is_cleared = AuctionRound.status == AuctionStatus.CLEARED
+    columns = (AuctionRound.bid_nodes, AuctionRound.ask_nodes)
+    return session.execute(_last_of_each_book(None, is_cleared, *columns)).all()
+
+
+def _last_of_each_book(tier_id: int | None, condition: ColumnElement[bool], *columns: Any) -> Select[*tuple[Any, ...]]:
+    """Return (tier, zone, columns) of each book's newest cleared round with the condition."""
+    books = _books()
+    of_book = (AuctionRound.tier_id == books.c.tier_id, AuctionRound.zone == books.c.zone)
+    order = (AuctionRound.cleared_at.desc(), AuctionRound.id.desc())
+    cleared = select(*columns, AuctionRound.cleared_at, AuctionRound.id).where(
+        *of_book, AuctionRound.cleared_at.is_not(None), condition
+    )
+    last = cleared.order_by(*order).limit(1).lateral()
+    query = select(*books.c, *(last.c[column.key] for column in columns)).select_from(books.join(last, true()))
+    if tier_id is not None:
+        query = query.where(books.c.tier_id == tier_id)
+    return query.order_by(last.c.cleared_at.desc(), last.c.id.desc())
 
 
 def price_buckets(

@@ -41,14 +41,14 @@ def list_books(services: ServicesDep, session: Reads) -> list[BookView]:
     """All order books with their last prices."""
     return [
         BookView(
-            book=book.name,
-            tier=book.tier.name,
-            zone=book.zone,
-            newest_round=newest.number,
-            status=newest.status,  # type: ignore[arg-type]  # of the lifecycle
-            last_price_wei_per_gpu_hour=price,
+            book=state.book.name,
+            tier=state.book.tier.name,
+            zone=state.book.zone,
+            newest_round=state.newest.number,
+            status=state.newest.status,  # type: ignore[arg-type]  # of the lifecycle
+            last_price_wei_per_gpu_hour=state.last_price_wei,
         )
-        for book, newest, price in service.books(session, services.network)
+        for state in service.books(session, services.network)
     ]
 
 

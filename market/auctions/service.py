@@ -62,11 +62,29 @@ def parse_book(network: NetworkParameters, name: str) -> Book:
     raise BookNotFound(f"book is {name!r}; expected a tier ({tiers}), a dot and a zone", field="book")
 
 
-def books(session: Session, network: NetworkParameters) -> list[tuple[Book, AuctionRound, int | None]]:
-    """Return every book with its newest round and last traded price."""
+@dataclass(frozen=True, slots=True)
+class BookState:
+    """A book with its newest round, last traded price, and nodes when it last cleared."""
+
+    book: Book
+    newest: AuctionRound
+    last_price_wei: int | None
+    bid_nodes: int | None
+    ask_nodes: int | None
+
+
+def books(session: Session, network: NetworkParameters) -> list[BookState]:
+    """Return the state of every book, by tier and zone."""
     tiers = {tier.id: tier for tier in network.tiers}
+    prices = {(row.tier_id, row.zone): row.price_wei for row in repository.last_trades(session)}
+    cleared = {(row.tier_id, row.zone): (row.bid_nodes, row.ask_nodes) for row in repository.last_cleared(session)}
     return [
-        (Book(tiers[auction.tier_id], auction.zone), auction, last_price(session, auction.tier_id, auction.zone))
+        BookState(
+            Book(tiers[auction.tier_id], auction.zone),
+            auction,
+            prices.get((auction.tier_id, auction.zone)),
+            *cleared.get((auction.tier_id, auction.zone), (None, None)),
+        )
         for auction in repository.newest_of_each_book(session)
         if auction.tier_id in tiers
     ]
@@ -134,19 +152,26 @@ def summary(session: Session, round_id: int, job_id: str) -> dict[str, str]:
     }
 
 
-def last_price(session: Session, tier_id: int, zone: str | None = None) -> int | None:
-    """Return the last traded price of a tier, or of one of its books, in wei per GPU-hour."""
-    return repository.last_traded(session, tier_id, zone)
+def last_price(session: Session, tier_id: int) -> int | None:
+    """Return the last traded price of a tier in wei per GPU-hour."""
+    return next((row.price_wei for row in repository.last_trades(session, tier_id)), None)
+
+
+def last_prices(session: Session) -> dict[int, int]:
+    """Return the last traded price in wei per GPU-hour of each tier with a trade."""
+    found: dict[int, int] = {}
+    for row in repository.last_trades(session):
+        found.setdefault(row.tier_id, row.price_wei)
+    return found
 
 
 def book_status(session: Session, tier_id: int, job_id: str) -> BookStatus:
     """Return the state of a tier's books for a waiting job."""
     newest = [row for row in repository.newest_of_each_book(session) if row.tier_id == tier_id]
-    prices = {row.zone: last_price(session, tier_id, row.zone) for row in newest}
     closed = repository.closed_rounds(session, tier_id)
     return BookStatus(
         closes_at={row.zone: row.closes_at for row in newest if row.status == AuctionStatus.OPEN},
-        last_price={zone: price for zone, price in prices.items() if price is not None},
+        last_price={row.zone: row.price_wei for row in repository.last_trades(session, tier_id)},
         held=any(job_id in row.owners["bids"].values() for row in closed),
     )
 

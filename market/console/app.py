@@ -12,7 +12,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.routing import Mount, Route
+from starlette.routing import Match, Mount
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -54,9 +54,7 @@ def mount_console(app: FastAPI) -> None:
     app.state.pages = PAGES
     console = create_console()
     console.state = app.state
-    mount = Mount(PREFIX, console, name="console")
-    for route in (Route(PREFIX, _AtRoot(mount), include_in_schema=False), mount):
-        app.router.routes.append(route)
+    app.router.routes.insert(0, _Mount(PREFIX, console, name="console"))  # last, a page would try all routes of the API
 
 
 def create_console() -> FastAPI:
@@ -74,16 +72,15 @@ def create_console() -> FastAPI:
     return console
 
 
-class _AtRoot:
-    """Application at ``/console`` itself, which a mount would redirect to ``/console/``."""
+class _Mount(Mount):
+    """Mount that also answers at ``/console`` itself; others redirect to ``/console/``."""
 
-    def __init__(self, mount: Mount) -> None:
-        self._mount = mount
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope["path"] = f"{PREFIX}/"
-        scope.update(self._mount.matches(scope)[1])
-        await self._mount.handle(scope, receive, send)
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        if not scope["path"].startswith(PREFIX):  # cheap, as each request of the API comes by
+            return Match.NONE, {}
+        if scope["path"] == PREFIX:
+            scope["path"] = f"{PREFIX}/"
+        return super().matches(scope)
 
 
 class _Headers:

@@ -1,10 +1,15 @@
-"""Facts that only the chain has, read after responses, so that no page waits for the chain."""
+"""Facts that only the chain has, read after responses, so that no page waits for the chain.
+
+The sign-in page of a devnet is the exception: it reads the accounts of the node at most every 15 seconds.
+"""
 
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from eth_utils.address import to_checksum_address
 from sqlalchemy import select
 
 from market.chain.contracts.bindings import Omissions
@@ -12,6 +17,7 @@ from market.chain.errors import ChainError
 from market.chain.models import TxAttempt
 from market.chain.rpc.transport import Endpoint
 from market.chain.views import ChainViews
+from market.console.sessions.roles import read_roles
 from market.platform.db.base import utc_now
 from market.platform.http.services import Services
 from market.settings import split_list
@@ -38,6 +44,7 @@ class ChainFactsReader:
         self.latest: ChainFacts | None = None
         self._read = threading.Lock()
         self._next = 0.0
+        self._accounts: tuple[float, Mapping[str, frozenset[str]]] = (0.0, {})
 
     def refresh(self, services: Services) -> None:
         """Read the chain, unless it was read lately. A failure keeps the last facts."""
@@ -51,13 +58,26 @@ class ChainFactsReader:
         finally:
             self._read.release()
 
+    def devnet_accounts(self, services: Services) -> Mapping[str, frozenset[str]]:
+        """Return the accounts of the devnet's node with their roles, read lately. Raises ChainError."""
+        until, found = self._accounts
+        if time.monotonic() >= until:
+            addresses = [str(to_checksum_address(one)) for one in _node(services).ask("eth_accounts")]
+            found = read_roles(services.part(ChainViews), addresses)
+            self._accounts = time.monotonic() + _EVERY_SECONDS, found
+        return found
+
+
+def _node(services: Services) -> Endpoint:
+    return Endpoint(split_list(services.settings.rpc_url)[0], _RPC_SECONDS)
+
 
 def _facts(services: Services) -> ChainFacts:
     views = services.part(ChainViews)
     with services.database.reading() as session:
         recent = TxAttempt.created_at > utc_now() - _SIGNERS_OF
         signers = list(session.scalars(select(TxAttempt.signer).where(recent).distinct()))
-    node = Endpoint(split_list(services.settings.rpc_url)[0], _RPC_SECONDS)
+    node = _node(services)
     gas = {signer: int(node.ask("eth_getBalance", signer, "latest"), 16) for signer in signers}
     (bond,) = views.many([Omissions.bond()], "latest")
     return ChainFacts(views.head_number(), bond, gas, utc_now())

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from market.domain.money import format_zen
 from market.domain.network import ZEN
@@ -30,12 +30,13 @@ def short_zen(wei: int | None) -> str:
     if wei is None:
         return "–"
     whole, fraction = divmod(abs(wei), ZEN)
-    digits = max(2, _FEW_DIGITS - len(str(whole))) if whole else 18 - len(str(fraction)) + 4
+    length = len(str(whole))
+    digits = max(2 if length < _FEW_DIGITS else 0, _FEW_DIGITS - length) if whole else 18 - len(str(fraction)) + 4
     if whole == 0 and fraction == 0:
         return "0"
     step = 10 ** (18 - min(18, digits))
     rounded = (abs(wei) // step) * step
-    mark = "" if rounded == abs(wei) else "≈ "
+    mark = "" if rounded == abs(wei) else "≈\u00a0"
     return f"{mark}{'−' if wei < 0 else ''}{format_zen(rounded)}"
 
 
@@ -74,7 +75,7 @@ def instant(moment: datetime | None) -> Markup:
     if moment is None:
         return Markup("–")
     utc = moment.strftime("%Y-%m-%d %H:%M:%S UTC")
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(moment.isoformat(), utc, utc)
+    return Markup(f'<time datetime="{moment.isoformat()}" title="{utc}">{utc}</time>')
 
 
 def words(code: str | None) -> str:
@@ -100,6 +101,19 @@ _TONE_OF = {status: tone for tone, statuses in _TONES.items() for status in stat
 def tone(status: str) -> str:
     """Return the tone of a status's badge."""
     return _TONE_OF.get(status, "neutral")
+
+
+def amount(wei: int | None, unit: bool = True) -> Markup:
+    """Return an amount: rounded for people, exact wei in the title."""
+    if wei is None:
+        return Markup("–")
+    rounded = f"{short_zen(wei)}{' ZEN' if unit else ''}"
+    return Markup(f'<span class="amount" title="{zen(wei)} ZEN = {wei} wei">{rounded}</span>')
+
+
+def status_badge(text: str | None, tone: str = "neutral") -> Markup:
+    """Return a status as a badge."""
+    return Markup(f'<span class="badge {escape(tone)}">{escape(words(text))}</span>')
 
 
 def asset(name: str) -> str:
@@ -132,4 +146,4 @@ templates.filters.update(
     to_json=to_json,
     tone=tone,
 )
-templates.globals.update(asset=asset, now=utc_now)
+templates.globals.update(asset=asset, now=utc_now, amount=amount, status_badge=status_badge)

@@ -6,20 +6,18 @@ from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 import siwe
-from eth_utils.address import to_checksum_address
 from fastapi import APIRouter, Header
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 from pydantic import Field
 
 from market.accounts import service as accounts
-from market.accounts.deps import Registry
 from market.chain.contracts.codec import Deployment
 from market.chain.errors import ChainError
 from market.chain.rpc.transport import Endpoint
-from market.chain.views import ChainViews
+from market.console.chain_facts import ChainFactsReader
 from market.console.errors import DevnetOnly
+from market.console.reads.providers import kinds_of_nodes
 from market.console.sessions import service as sessions
-from market.console.sessions.roles import read_roles
 from market.console.visits import COOKIE, CurrentVisit
 from market.platform.db.base import utc_now
 from market.platform.http.services import Services
@@ -134,14 +132,13 @@ def _node(services: Services) -> Endpoint:
 def _devnet_wallets(services: Services) -> list[tuple[str, str]]:
     """Return the node's accounts with their roles, those with a role first."""
     try:
-        addresses = [str(to_checksum_address(one)) for one in _node(services).ask("eth_accounts")]
-        roles = read_roles(services.part(ChainViews), addresses)
+        roles = services.part(ChainFactsReader).devnet_accounts(services)
     except ChainError:
         return []
     with services.database.reading() as session:
-        kinds = {address: services.part(Registry).kind_of(session, address) for address in addresses}
-    found = [(address, ", ".join(sorted(roles[address])) or kinds[address] or "user") for address in addresses]
-    return sorted(found, key=lambda one: (not roles[one[0]], kinds[one[0]] is not None))
+        kinds = kinds_of_nodes(session, list(roles))
+    found = [(address, ", ".join(sorted(own)) or kinds.get(address, "user")) for address, own in roles.items()]
+    return sorted(found, key=lambda one: (not roles[one[0]], one[0] in kinds))
 
 
 def _instant(moment: datetime) -> str:

@@ -12,6 +12,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from market.chain.contracts.codec import Deployment
 from market.console.errors import ForgedRequest, RoleMissing, SignInNeeded
 from market.console.page import Audience, Page
+from market.console.parts import Parts
 from market.console.rendering import templates
 from market.console.sessions import service as sessions
 from market.console.sessions.service import Visitor
@@ -31,6 +32,7 @@ class Visit:
         names: names of addresses on this page, of the contracts at first; pages add to it.
         cookies: cookies that the rendered page sets; None deletes one.
         later: work after the response, such as reads of the chain.
+        parts: parts that templates repeat.
     """
 
     request: Request
@@ -40,8 +42,10 @@ class Visit:
     names: dict[str, str] = field(default_factory=dict)
     cookies: dict[str, str | None] = field(default_factory=dict)
     later: BackgroundTasks = field(default_factory=BackgroundTasks)
+    parts: Parts = field(init=False)
 
     def __post_init__(self) -> None:
+        self.parts = Parts(self.name_of, self.services.settings.block_explorer_url)
         contracts = {address: name for name, address in self.deployment.contracts.items()}
         self.names = contracts | self.names
 
@@ -135,7 +139,7 @@ async def refuse_forgery(request: Request, visit: CurrentVisit) -> None:
 def admission(audience: Audience) -> params.Depends:
     """Return the dependency that admits ``audience`` only."""
 
-    def admit(visit: CurrentVisit) -> None:
+    async def admit(visit: CurrentVisit) -> None:  # a coroutine, because it needs no thread
         visit.require(audience)
 
     found: params.Depends = Depends(admit)

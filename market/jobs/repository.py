@@ -8,7 +8,8 @@ from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, bindparam, func, select
+from sqlalchemy import ColumnElement, Row, any_, bindparam, func, literal, select
+from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import JobStatus
@@ -30,7 +31,8 @@ def job(session: Session, job_id: str) -> Job | None:
 def progress(session: Session, job_ids: Collection[str]) -> Sequence[Row[*tuple[Any, ...]]]:
     """Return (id, matched_at, round_started_at, current_round, rounds) of these jobs."""
     columns = (Job.id, Job.matched_at, Job.round_started_at, Job.current_round, Job.rounds)
-    return session.execute(select(*columns).where(Job.id.in_(job_ids))).all()
+    among = Job.id == any_(literal([*job_ids], ARRAY(Hash32)))  # one parameter for any number
+    return session.execute(select(*columns).where(among)).all()
 
 
 _JOB_TO_READ = Prepared(select(*Job.__table__.columns).where(Job.id == bindparam("job_id", type_=Hash32)))

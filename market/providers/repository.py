@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from sqlalchemy import ColumnElement, Row, Select, and_, any_, delete, exists, func, literal, or_, select, update
 from sqlalchemy.dialects.postgresql import ARRAY, insert
@@ -14,6 +15,14 @@ from market.providers.models import AskRow, AttestationChallenge, BenchmarkRun, 
 
 ANSWERED_WITHIN = timedelta(hours=1)
 """Time after the commitment during which a benchmark blocks placement; a later answer may still pass."""
+
+_GPU_MEMORY = Provider.hardware["gpu_memory_gb"].astext
+_FOR_PLACEMENT = (
+    *(Provider.address, Provider.region, Provider.environment_class, Provider.measured_mflops),
+    *(Provider.reliability_bps, Provider.site, Provider.asn, Provider.owner, Provider.round_trip_ms),
+    _GPU_MEMORY,
+)
+"""What the placement reads of a node: thousands of whole providers take five times as long."""
 
 
 def provider(session: Session, address: str) -> Provider | None:
@@ -104,10 +113,11 @@ def in_benchmark_among(session: Session, addresses: Collection[str], now: dateti
 
 def available_asks(
     session: Session, tier_id: int, accepted: Collection[str] | None, seen_since: datetime, now: datetime
-) -> Sequence[Row[Provider, AskRow, int]]:
-    """Return (provider, open ask, stake) of a tier's available providers, cheapest first."""
+) -> Sequence[Row[*tuple[Any, ...]]]:
+    """Return a tier's available providers with their open asks and stakes, cheapest first."""
+    ask = (AskRow.gpus, AskRow.min_price_wei, AskRow.created_at.label("placed_at"), AskRow.id.label("ask_id"))
     statement = (
-        select(Provider, AskRow, Stake.stake_wei)
+        select(*_FOR_PLACEMENT, *ask, Stake.stake_wei)
         .join(AskRow, AskRow.provider == Provider.address)
         .join(Stake, Stake.address == Provider.address)
         .where(
@@ -123,9 +133,39 @@ def available_asks(
     return session.execute(statement).all()
 
 
-def of_tier(session: Session, tier_id: int) -> Sequence[Provider]:
-    """Return all providers that earned a tier, of any status, by address."""
-    return session.scalars(select(Provider).where(Provider.tier_id == tier_id).order_by(Provider.address)).all()
+def kinds_of_tier(
+    session: Session, tier_id: int, accepted: Collection[str] | None, seen_since: datetime, reliability_bps: int
+) -> Sequence[Row[*tuple[Any, ...]]]:
+    """Return the kinds of a tier's nodes of any status, with the addresses of each kind.
+
+    ``seen`` were seen recently, ``working`` may work. Reliability above ``reliability_bps`` counts as that.
+    """
+    reliability = func.least(Provider.reliability_bps, reliability_bps)
+    kind = (Provider.region, Provider.environment_class, Provider.measured_mflops, _GPU_MEMORY, reliability)
+    addresses = func.array_agg(Provider.address, type_=ARRAY(Address))
+    none = literal([], ARRAY(Address))
+    statement = select(
+        *(Provider.region, Provider.environment_class, Provider.measured_mflops),
+        *(_GPU_MEMORY.label("gpu_memory_gb"), reliability.label("reliability_bps"), addresses.label("addresses")),
+        func.coalesce(addresses.filter(Provider.last_seen_at >= seen_since), none).label("seen"),
+        func.coalesce(addresses.filter(_may_work(accepted)), none).label("working"),
+    )
+    return session.execute(statement.where(Provider.tier_id == tier_id).group_by(*kind)).all()
+
+
+def for_placement(session: Session, addresses: Collection[str]) -> Sequence[Row[*tuple[Any, ...]]]:
+    """Return what the placement reads of these providers."""
+    return session.execute(select(*_FOR_PLACEMENT).where(Provider.address.in_(addresses))).all()
+
+
+def addresses_of_tier(tier_id: int) -> Select[str]:
+    """Return the query of the providers that earned a tier."""
+    return select(Provider.address).where(Provider.tier_id == tier_id)
+
+
+def open_askers(tier_id: int) -> Select[str]:
+    """Return the query of the providers with an open ask in a tier."""
+    return select(AskRow.provider).where(AskRow.status == "open", AskRow.tier_id == tier_id)
 
 
 def among(session: Session, addresses: Collection[str]) -> Sequence[Provider]:

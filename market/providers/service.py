@@ -5,10 +5,12 @@ registration replaces the benchmark, because the market compares its results. Th
 active.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
+from sqlalchemy import Select
 from sqlalchemy.orm import Session
 
 from market.domain.auctions.clearing import AskOrder
@@ -20,7 +22,6 @@ from market.domain.nodes.uptime import epoch_of, minute_of
 from market.domain.rewards import Work
 from market.domain.verification.sampling import VerifierSanction, sanction_for
 from market.platform.db.base import utc_now
-from market.platform.db.rows import from_row
 from market.providers import repository
 from market.providers.attestation.chain_events import attested_until
 from market.providers.errors import EnvironmentNotAccepted, KindFixed, NotRegistered, ProviderNotFound
@@ -50,6 +51,22 @@ class Offer(Node):
 
     def as_order(self) -> AskOrder:
         return AskOrder(self.ask_id, self.min_price_wei, self.placed_at)
+
+
+@dataclass(frozen=True, slots=True)
+class EqualNodes:
+    """Nodes that requirements cannot tell apart.
+
+    Attributes:
+        node: any of them, without its address.
+        seen: those seen recently.
+        working: those that may work (:func:`working_among`).
+    """
+
+    node: Node
+    addresses: frozenset[str]
+    seen: frozenset[str]
+    working: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,50 +184,78 @@ def open_offers(session: Session, settings: Settings, tier_id: int, now: datetim
     replica: the caller excludes busy ones.
     """
     rows = repository.available_asks(session, tier_id, settings.accepted_classes, _seen_since(settings, now), now)
-    nodes = _nodes(session, settings, [row[0] for row in rows], now)
+    attested = _attested(session, settings, repository.open_askers(tier_id), now)
     return [
-        from_row(
-            Offer,
-            nodes[provider.address],
-            gpus=ask.gpus,
-            min_price_wei=ask.min_price_wei,
-            stake_wei=stake_wei,
-            placed_at=ask.created_at,
-            ask_id=ask.id,
+        Offer(
+            **_placement_values(row, attested),
+            gpus=row.gpus,
+            min_price_wei=row.min_price_wei,
+            stake_wei=row.stake_wei,
+            placed_at=row.placed_at,
+            ask_id=row.ask_id,
         )
-        for provider, ask, stake_wei in rows
+        for row in rows
     ]
 
 
 def nodes_among(session: Session, settings: Settings, addresses: Collection[str], now: datetime) -> dict[str, Node]:
     """Return the placement data of these nodes, without unregistered ones."""
-    return _nodes(session, settings, repository.among(session, addresses), now)
+    attested = _attested(session, settings, [*addresses], now)
+    rows = repository.for_placement(session, addresses)
+    return {row.address: Node(**_placement_values(row, attested)) for row in rows}
 
 
-def nodes_of_tier(session: Session, settings: Settings, tier_id: int, now: datetime) -> list[tuple[Node, bool]]:
-    """Return (node, is seen recently) for all nodes that earned a tier, of any status."""
-    found = repository.of_tier(session, tier_id)
-    nodes, seen_since = _nodes(session, settings, found, now), _seen_since(settings, now)
-    return [(nodes[row.address], row.last_seen_at is not None and row.last_seen_at >= seen_since) for row in found]
+def census(session: Session, settings: Settings, tier_id: int, reliability_bps: int, now: datetime) -> list[EqualNodes]:
+    """Return all nodes that earned a tier, of any status.
+
+    Reliability above the given one counts as that, so that nodes of different reliability are equal.
+    """
+    attested = _attested(session, settings, repository.addresses_of_tier(tier_id), now).keys()
+    accepted, seen_since = settings.accepted_classes, _seen_since(settings, now)
+    found = []
+    for row in repository.kinds_of_tier(session, tier_id, accepted, seen_since, reliability_bps):
+        for is_attested in (True, False):
+            addresses = frozenset(row.addresses)
+            addresses = addresses & attested if is_attested else addresses - attested
+            if addresses:
+                node = Node(
+                    "",
+                    row.region,
+                    row.environment_class,
+                    gpu_memory_gb=float(row.gpu_memory_gb or 0),
+                    measured_mflops=coarse_mflops(row.measured_mflops or 0),
+                    reliability_bps=row.reliability_bps,
+                    attested=is_attested,
+                )
+                found.append(EqualNodes(node, addresses, addresses.intersection(row.seen), addresses & {*row.working}))
+    return found
 
 
 def _seen_since(settings: Settings, now: datetime) -> datetime:
     return now - timedelta(seconds=settings.heartbeat_timeout_seconds)
 
 
-def _nodes(session: Session, settings: Settings, rows: Sequence[Provider], now: datetime) -> dict[str, Node]:
-    addresses = [row.address for row in rows]
-    attested = attested_until(session, NETWORKS[settings.network], addresses, now)
+def _attested(
+    session: Session, settings: Settings, addresses: Sequence[str] | Select[str], now: datetime
+) -> Mapping[str, datetime]:
+    return attested_until(session, NETWORKS[settings.network], addresses, now)
+
+
+def _placement_values(row: Sequence[Any], attested: Collection[str]) -> dict[str, Any]:
+    """Return the fields of a :class:`Node`. Unpacking a row is faster than reading it by name."""
+    address, region, environment_class, mflops, reliability, site, asn, owner, round_trip, memory, *_ = row
     return {
-        row.address: from_row(
-            Node,
-            row,
-            provider=row.address,
-            gpu_memory_gb=float(str(row.hardware.get("gpu_memory_gb", 0))),
-            measured_mflops=coarse_mflops(row.measured_mflops or 0),
-            attested=row.address in attested,
-        )
-        for row in rows
+        "provider": address,
+        "region": region,
+        "environment_class": environment_class,
+        "gpu_memory_gb": float(memory or 0),
+        "measured_mflops": coarse_mflops(mflops or 0),
+        "reliability_bps": reliability,
+        "attested": address in attested,
+        "site": site,
+        "asn": asn,
+        "owner": owner,
+        "round_trip_ms": round_trip,
     }
 
 

@@ -76,7 +76,9 @@ def show_job(visit: CurrentVisit, job_id: JobId) -> HTMLResponse:
         loss=charts.number_series(
             [(point.round, [point.validation_loss, point.train_loss]) for point in ended], ("validation", "training")
         ),
-        traffic=charts.number_series([(point.round, [point.uploaded_bytes]) for point in ended], ("sent",)),
+        traffic=charts.number_series(
+            [(point.round, [point.uploaded_bytes]) for point in ended if point.round], ("sent",)
+        ),
         points=points,
         rollbacks=rollbacks,
         faults=FAULTS,

@@ -18,5 +18,6 @@ def show_network(visit: CurrentVisit) -> HTMLResponse:
     network = visit.services.network
     with visit.services.database.reading() as session:
         counts = sorted(providers.count_by_status(session).items())
-        prices = {tier.name: auctions.last_price(session, tier.id) for tier in network.tiers}
+        last = auctions.last_prices(session)
+    prices = {tier.name: last.get(tier.id) for tier in network.tiers}
     return visit.render("market/network.html", counts=counts, prices=prices)

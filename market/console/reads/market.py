@@ -117,27 +117,18 @@ class Waiting:
 
 def books(session: Session, network: NetworkParameters) -> list[BookLine]:
     """Return all books by tier and zone."""
-    lines = []
-    for book, newest, price in auctions.books(session, network):
-        cleared = _last_cleared(session, book)
-        lines.append(
-            from_row(
-                BookLine,
-                newest,
-                name=book.name,
-                tier=book.tier.name,
-                last_price_wei=price,
-                bid_nodes=None if cleared is None else cleared[0],
-                ask_nodes=None if cleared is None else cleared[1],
-            )
+    return [
+        from_row(
+            BookLine,
+            state.newest,
+            name=state.book.name,
+            tier=state.book.tier.name,
+            last_price_wei=state.last_price_wei,
+            bid_nodes=state.bid_nodes,
+            ask_nodes=state.ask_nodes,
         )
-    return lines
-
-
-def _last_cleared(session: Session, book: Book) -> tuple[int | None, int | None] | None:
-    query = select(AuctionRound.bid_nodes, AuctionRound.ask_nodes).where(*_cleared(book))
-    found = session.execute(query.order_by(AuctionRound.cleared_at.desc()).limit(1)).first()
-    return None if found is None else found._tuple()
+        for state in auctions.books(session, network)
+    ]
 
 
 def _cleared(book: Book) -> tuple[ColumnElement[bool], ...]:

@@ -93,6 +93,12 @@ def node_lines() -> Select[*tuple[Any, ...]]:
     ).outerjoin(Stake, Stake.address == Provider.address)
 
 
+def kinds_of_nodes(session: Session, addresses: Sequence[str]) -> dict[str, str]:
+    """Return the kinds of those addresses that are registered nodes."""
+    kinds = select(Provider.address, Provider.kind).where(Provider.address.in_(addresses))
+    return dict(session.execute(kinds).tuples().all())
+
+
 def matches(words: str) -> ColumnElement[bool]:
     """Return the condition for a part of a name, or a prefix of an address or region."""
     return or_(

@@ -1,12 +1,29 @@
 """Queries of the console's sessions."""
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import ColumnElement, bindparam, delete, exists, select, update
 from sqlalchemy.orm import Session
 
+from market.accounts.models import Account
 from market.console.sessions.models import ConsoleSession
+from market.platform.db.rows import from_row
+from market.providers.models import Provider
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSession:
+    """Live session with its wallet's granted roles, and its kind as a node; None: no node."""
+
+    id: int
+    address: str
+    chain_roles: list[str]
+    roles_read_at: datetime | None
+    seen_at: datetime
+    granted_roles: list[str]
+    node_kind: str | None
 
 
 def _is_live(now: datetime, idle_since: datetime) -> tuple[ColumnElement[bool], ...]:
@@ -25,10 +42,19 @@ STILL_LIVE = exists().where(
 """Condition that a session has not ended, for conditional writes."""
 
 
-def live_session(session: Session, secret_hash: str, now: datetime, idle_since: datetime) -> ConsoleSession | None:
+def live_session(session: Session, secret_hash: str, now: datetime, idle_since: datetime) -> LiveSession | None:
     """Return the session of a cookie unless it is ended, expired or idle."""
-    found = select(ConsoleSession).where(ConsoleSession.secret_hash == secret_hash, *_is_live(now, idle_since))
-    return session.scalar(found)
+    query = (
+        select(
+            *(ConsoleSession.id, ConsoleSession.address, ConsoleSession.chain_roles, ConsoleSession.roles_read_at),
+            *(ConsoleSession.seen_at, Account.roles.label("granted_roles"), Provider.kind.label("node_kind")),
+        )
+        .join(Account, Account.address == ConsoleSession.address)
+        .outerjoin(Provider, Provider.address == ConsoleSession.address)
+        .where(ConsoleSession.secret_hash == secret_hash, *_is_live(now, idle_since))
+    )
+    found = session.execute(query).first()
+    return None if found is None else from_row(LiveSession, found)
 
 
 def live_sessions(session: Session, address: str, now: datetime, idle_since: datetime) -> list[ConsoleSession]:

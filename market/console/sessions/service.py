@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 from sqlalchemy.orm import Session
 
 from market.accounts import service as accounts
-from market.accounts.deps import Registry
 from market.chain.contracts.codec import Deployment
 from market.chain.errors import ChainError
 from market.chain.views import ChainViews
@@ -72,17 +71,15 @@ def visitor_of(services: Services, secret: str) -> Visitor | None:
     now = utc_now()
     with services.database.reading() as session:
         row = repository.live_session(session, _hash(secret), now, now - IDLE)
-        if row is None:
-            return None
-        account = accounts.require_account(session, row.address)
-        node = services.part(Registry).kind_of(session, row.address)
+    if row is None:
+        return None
     if row.seen_at < now - _SEEN_EVERY:
         with services.database.transaction() as session:
             repository.mark_seen(session, row.id, now)
-    roles = {node} if node else set()
+    roles = {row.node_kind} if row.node_kind else set()
     if row.roles_read_at is not None and row.roles_read_at > now - _ROLES_VALID:
         roles |= set(row.chain_roles)
-    if "admin" in account.roles or row.address in services.settings.admin_addresses:
+    if "admin" in row.granted_roles or row.address in services.settings.admin_addresses:
         roles.add("support")
     are_old = row.roles_read_at is None or row.roles_read_at < now - _ROLES_FRESH
     return Visitor(row.address, frozenset(roles), row.id, csrf_token(secret), are_old)

@@ -2,7 +2,7 @@
 "use strict";
 
 const LATE_MS = 15000;
-const localTime = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+const localTime = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" }); // seconds in the title
 
 function prepare(root) {
   for (const element of root.querySelectorAll("time[datetime]:not([data-local])")) {
@@ -82,7 +82,12 @@ document.addEventListener("click", (event) => {
   if (button) copy(button);
 });
 document.addEventListener("htmx:afterSettle", () => prepare(document));
-document.addEventListener("DOMContentLoaded", () => { prepare(document); watch(); });
+document.addEventListener("DOMContentLoaded", () => {
+  prepare(document);
+  watch();
+  const present = document.querySelector(".side [aria-current]"), side = present && present.closest(".side");
+  if (side) side.scrollLeft = present.offsetLeft - side.offsetLeft - (side.clientWidth - present.offsetWidth) / 2; // narrow screens
+});
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 let resized;
 addEventListener("resize", () => { clearTimeout(resized); resized = setTimeout(redraw, 150); });

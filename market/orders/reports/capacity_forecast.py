@@ -1,7 +1,7 @@
 """Forecast of a waiting job: suitable nodes, a clearing price, the next capacity."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -20,7 +20,7 @@ from market.providers import service as providers
 from market.providers.service import Offer
 from market.settings import Settings
 from market.training.matching import reservations
-from market.training.matching.book import open_bids
+from market.training.matching.book import bids_in_zone
 
 _ANY_PRICE = 2**95
 _PRICE_STEPS = 100
@@ -73,21 +73,23 @@ def forecast_capacity(
     """Return the forecast of a job in the order book."""
     assert job.fee_bps is not None  # set at funding
     requirements, limit = Requirements.of(job.requirements), job_limit(job)
-    census = providers.nodes_of_tier(session, settings, job.tier_id, now)
+    census = providers.census(session, settings, job.tier_id, requirements.min_reliability_bps, now)
     offers = providers.open_offers(session, settings, job.tier_id, now)
     asks = {offer.provider: gross_ask(offer.min_price_wei, job.fee_bps) for offer in offers}
     holders = jobs_repository.slots_by_holder(session)
-    reserved = _reserved_for_others(session, job, offers, frozenset(asks) - holders.keys(), now)
-    broken = {node.provider: requirements.broken_by(node) for node, _ in census}
-    everyone = frozenset(broken)
-    working = providers.working_among(session, settings, everyone)
-    seen = {node.provider for node, is_seen in census if is_seen}
+    in_book = jobs_repository.jobs_in_book(session, job.tier_id, now)
+    is_reserved = any(one.reserved_until is not None and one.reserved_until > now for one in in_book)
+    free_asks = frozenset(asks) - holders.keys()
+    reserved = _reserved_for_others(session, job, offers, free_asks, now) if is_reserved else frozenset[str]()
+    broken = [(requirements.broken_by(equal.node), equal.addresses) for equal in census]
+    everyone = _union(equal.addresses for equal in census)
+    seen, working = _union(equal.seen for equal in census), _union(equal.working for equal in census)
 
     removed: dict[str, Set[str]] = {
         "not_active": everyone - working,
         "silent": everyone - seen,
         "no_ask": (working & seen) - asks.keys(),
-        **{one.value: {node for node, found in broken.items() if one in found} for one in Constraint},
+        **{one.value: _union(nodes for found, nodes in broken if one in found) for one in Constraint},
         "price": {node for node, price in asks.items() if price > limit} & everyone,
         "busy": everyone & holders.keys(),
         "reserved": everyone & reserved,
@@ -99,8 +101,9 @@ def forecast_capacity(
         steps.append(Step(code, len(nodes), len(left)))
 
     unsold = [offer for offer in offers if offer.provider not in holders and offer.provider not in reserved]
+    affordable_now = {offer.provider for offer in unsold if asks[offer.provider] <= limit}
     relief = {
-        constraint: sum(broken[one.provider] == [constraint] and asks[one.provider] <= limit for one in unsold)
+        constraint: len(affordable_now & _union(nodes for found, nodes in broken if found == [constraint]))
         for constraint in Constraint
     }
     ends = _ends(session, {holder: held_by for holder, held_by in holders.items() if holder in asks}, now)
@@ -113,7 +116,7 @@ def forecast_capacity(
         affordable = [offer.provider for offer in of_book if asks[offer.provider] <= limit]
         free = [one for one in affordable if one not in holders and one not in reserved]
         known = [end for one in affordable if one in holders and (end := ends[one]) is not None]
-        price, trades = _price_now(session, tier, job, zone, name, unsold, now)
+        price, trades = _price_now(bids_in_zone(in_book, zone), tier, job, zone, name, unsold)
         soonest = sorted([now] * len(free) + known)
         books.append(
             BookForecast(
@@ -127,7 +130,11 @@ def forecast_capacity(
                 expected_at=soonest[job.nodes - 1] if len(soonest) >= job.nodes else None,
             )
         )
-    return CapacityForecast(limit, len(census), tuple(steps), tuple(books), relief, len(reserved))
+    return CapacityForecast(limit, len(everyone), tuple(steps), tuple(books), relief, len(reserved))
+
+
+def _union(nodes: Iterable[frozenset[str]]) -> frozenset[str]:
+    return frozenset[str]().union(*nodes)
 
 
 def _reserved_for_others(
@@ -138,11 +145,10 @@ def _reserved_for_others(
 
 
 def _price_now(
-    session: Session, tier: Tier, job: Job, zone: str, environment_class: str, free: Sequence[Offer], now: datetime
+    bids: Sequence[StandingBid], tier: Tier, job: Job, zone: str, environment_class: str, free: Sequence[Offer]
 ) -> tuple[int | None, bool]:
     """Return (price at which the current book would serve the job, is within its limit)."""
     assert job.fee_bps is not None
-    bids = open_bids(session, job.tier_id, zone, now)
     in_class = [node for node in free if (node.region, node.environment_class) == (zone, environment_class)]
     prices, trades = [], False
     for part in partition_book(bids, in_class, 0):

@@ -189,12 +189,12 @@ def _limit(job: Job, tier: Tier, seen: CapacityForecast) -> Iterator[Finding]:
     if seen.limit < job.price_cap_wei:
         yield _finding(
             FindingCode.BUDGET_CAPS_PRICE,
-            f"Its budget pays for all units up to {_zen(seen.limit)} ZEN per GPU-hour, less than its max_price.",
+            f"Its budget pays for all units up to {_short(seen.limit)} ZEN per GPU-hour, less than its max_price.",
         )
     if seen.limit < tier.reserve_price_wei:
         yield _finding(
             FindingCode.LIMIT_BELOW_RESERVE,
-            f"It bids {_zen(seen.limit)} ZEN per GPU-hour; the reserve of {tier.name} is "
+            f"It bids {_short(seen.limit)} ZEN per GPU-hour; the reserve of {tier.name} is "
             f"{_zen(tier.reserve_price_wei)}.",
         )
 
@@ -261,6 +261,11 @@ def _nodes(count: int) -> str:
 def _zen(wei: int) -> str:
     whole, rest = divmod(wei, _ZEN)
     return f"{whole}.{rest:018d}".rstrip("0").rstrip(".")
+
+
+def _short(wei: int) -> str:
+    """Return an amount in ZEN rounded down to millionths, for limits that divide a budget."""
+    return _zen(wei - wei % (_ZEN // 10**6)) if wei >= _ZEN // 10**3 else _zen(wei)
 
 
 def _at(instant: datetime) -> str:

@@ -10,7 +10,7 @@ it covers all GPUs that its provider registered, and those of its tier.
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import any_, delete, func, literal, select
+from sqlalchemy import ColumnElement, Select, any_, delete, func, literal, select
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Session
 
@@ -49,14 +49,18 @@ def on_measurement_set(session: Session, event: ChainEvent) -> None:
 
 
 def attested_until(
-    session: Session, network: NetworkParameters, addresses: Sequence[str], now: datetime
+    session: Session, network: NetworkParameters, addresses: Sequence[str] | Select[str], now: datetime
 ) -> dict[str, datetime]:
-    """Return the ends of the valid attestations of these addresses."""
+    """Return the ends of the valid attestations of these addresses, or of a query's."""
+    if isinstance(addresses, Select):
+        is_among: ColumnElement[bool] = Attestation.address.in_(addresses)
+    else:
+        is_among = Attestation.address == any_(literal(list(addresses), ARRAY(Address)))
     registered = func.coalesce(Provider.hardware["gpu_count"].as_integer(), 0).label("registered")
     rows = session.execute(
         select(Attestation.address, Attestation.expires_at, Attestation.gpus, Provider.tier_id, registered)
         .outerjoin(Provider, Provider.address == Attestation.address)
-        .where(Attestation.address == any_(literal(list(addresses), ARRAY(Address))), Attestation.expires_at > now)
+        .where(is_among, Attestation.expires_at > now)
     )
     return {
         row.address: row.expires_at

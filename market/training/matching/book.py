@@ -1,6 +1,6 @@
 """Jobs in the order book: bids, assignment of nodes, expiry."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from sqlalchemy.orm import Session
@@ -9,7 +9,7 @@ from market.domain.auctions.books import StandingBid
 from market.domain.lifecycle import JobEvent, JobStatus
 from market.domain.nodes.placement import Requirements
 from market.jobs import repository as jobs_repository
-from market.jobs.models import Slot
+from market.jobs.models import Job, Slot
 from market.jobs.pricing import job_limit
 from market.jobs.transitions import transition_job
 from market.platform.db.session import Database, database_now, enqueue_after_commit
@@ -22,6 +22,11 @@ def open_bids(session: Session, tier_id: int, zone: str, now: datetime) -> list[
 
     A job bids for ``nodes`` at the highest price that its payer accepts and at which its budget pays all units.
     """
+    return bids_in_zone(jobs_repository.jobs_in_book(session, tier_id, now), zone)
+
+
+def bids_in_zone(jobs: Iterable[Job], zone: str) -> list[StandingBid]:
+    """Return the bids of a tier's jobs that accept a zone, in their order."""
     return [
         StandingBid(
             id=job.id,
@@ -30,7 +35,7 @@ def open_bids(session: Session, tier_id: int, zone: str, now: datetime) -> list[
             time=job.funded_at or job.created_at,
             requirements=requirements,
         )
-        for job in jobs_repository.jobs_in_book(session, tier_id, now)
+        for job in jobs
         if (requirements := Requirements.of(job.requirements)).allows_region(zone)
     ]
 

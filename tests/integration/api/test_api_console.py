@@ -14,6 +14,7 @@ from fastapi import FastAPI
 from kit.api.clients import refusal
 from kit.api.console_clients import browser, signed_in, signed_message
 from kit.chain.deployed_chain import ADMIN, OTHER
+from kit.measures import statements
 from kit.waiting import wait_until
 from sqlalchemy import update
 
@@ -165,6 +166,16 @@ def test_roles_come_from_contracts_and_expire(api: httpx.Client, on_chain: Servi
     assert read_roles(on_chain.part(ChainViews), [OTHER.address]) == {OTHER.address: frozenset()}
 
 
+def test_page_without_reads_takes_one_statement(api: httpx.Client, on_chain: Services) -> None:
+    admin = signed_in(api, Account.from_key(ADMIN.key))
+    with statements(on_chain.database) as seen:
+        assert admin.http.get("/console/design").status_code == 200
+    assert [statement.split()[0] for statement, _ in seen] == ["SELECT"]
+    with statements(on_chain.database) as seen:
+        assert admin.http.get("/console/sign-in").status_code == 200
+    assert len(seen) == 2  # the session, and the kinds of the devnet's accounts
+
+
 def test_devnet_offers_accounts_and_relays_to_them(api: httpx.Client, on_chain: Services) -> None:
     page = api.get("/console/sign-in").text
     assert f'data-devnet="{ADMIN.address}"' in page
@@ -230,8 +241,9 @@ def test_amounts_are_shown_exactly() -> None:
 
 
 def test_short_amounts_are_marked_as_rounded() -> None:
-    assert short_zen(48_771_374_444_208_000) == "≈ 0.04877"
-    assert short_zen(1_234_567_890_123_456_789_012) == "≈ 1,234.56"
+    assert short_zen(48_771_374_444_208_000) == "≈\u00a00.04877"
+    assert short_zen(1_234_567_890_123_456_789_012) == "≈\u00a01,234.56"
+    assert short_zen(602_740_990_000_000_000_000_000) == "≈\u00a0602,740"
     assert short_zen(5 * 10**17) == "0.5"
     assert short_zen(1) == "0.000000000000000001"
     assert short_zen(0) == "0"

@@ -13,6 +13,7 @@ from market.domain.network import DEVNET
 from market.jobs.models import Job
 from market.orders.reports.match_diagnostics import diagnose_unmatched_job
 from market.platform.db.base import utc_now
+from market.providers.models import Attestation, Provider
 
 
 def explain(world: World, job_id: str) -> Any:
@@ -52,6 +53,25 @@ def test_diagnostics_count_nodes_too_slow_for_units(world: World) -> None:
     assert [(change.field, change.sentence) for change in found.changes] == [
         ("training_config.inner_steps", "With shorter units 2 more free nodes are suitable now.")
     ]
+
+
+def test_diagnostics_count_unreliable_and_unattested_nodes(world: World) -> None:
+    """The database counts nodes that requirements cannot tell apart together."""
+    job_id = world.job(nodes=1, requirements={"min_reliability_bps": 9_000, "attested_only": True})
+    for reliability, is_attested in ((8_999, True), (9_000, False), (9_000, True), (10_000, True)):
+        node = world.node()
+        world.execute(update(Provider).where(Provider.address == node).values(reliability_bps=reliability))
+        if is_attested:
+            until = utc_now() + timedelta(hours=1)
+            world.add(Attestation(address=node, measurement=node, expires_at=until, gpus=[f"gpu of {node}"] * 8))
+    found = explain(world, job_id)
+    assert found.nodes_total == 4
+    assert (steps(found)["reliability"], steps(found)["attestation"]) == ((1, 3), (1, 2))
+    assert [book.free for book in found.books] == [2]
+    assert {change.field: change.sentence for change in found.changes} == {
+        "requirements.min_reliability_bps": "Without it 1 more free nodes are suitable now.",
+        "requirements.attested_only": "Without it 1 more free nodes are suitable now.",
+    }
 
 
 @pytest.mark.parametrize(

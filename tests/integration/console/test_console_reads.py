@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 from kit.console.dispute_history import BOND_WEI, STATES
 from kit.console.market_history import Seeded, seed
+from sqlalchemy import select, text
 
+from market.auctions import service as auctions
+from market.auctions.models import AuctionRound
 from market.auctions.service import parse_book
 from market.console.reads import disputes, jobs, market, mine, providers
 from market.domain.lifecycle import DISPUTE_OPEN
@@ -107,6 +110,20 @@ def test_provider_record_has_score_calendar_and_penalties(read: Callable[..., An
 def _slashed(read: Callable[..., Any]) -> list[providers.Record]:
     found = read(lambda session: session.execute(providers.node_lines()).all())
     return [read(providers.read_record, line.address) for line in found]
+
+
+def test_last_price_of_tier_spans_its_books(
+    database: Database, rows: Callable[..., Any], read: Callable[..., Any]
+) -> None:
+    with database.transaction() as session:
+        later = "UPDATE auction_rounds SET cleared_at = cleared_at + interval '1 minute' WHERE zone = 'eu-west'"
+        session.execute(text(later))
+    trades = rows(select(AuctionRound).where(AuctionRound.volume_us > 0))
+    newest: dict[int, AuctionRound] = {}
+    for (trade,) in sorted(trades, key=lambda row: (row[0].cleared_at, row[0].id)):
+        newest[trade.tier_id] = trade
+    assert read(auctions.last_prices) == {tier: trade.price_wei for tier, trade in newest.items()}
+    assert [read(auctions.last_price, tier) for tier in (1, 99)] == [newest[1].price_wei, None]
 
 
 def test_market_shows_books_depth_and_flow(read: Callable[..., Any], seeded: Seeded, now: Any) -> None:
