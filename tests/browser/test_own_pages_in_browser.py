@@ -13,6 +13,8 @@ from kit.records import provider
 from playwright.sync_api import Page, expect
 from sqlalchemy import select
 
+from market.accounts.organisations import service as organisations
+from market.accounts.spending import Caps
 from market.domain.lifecycle import JobStatus
 from market.domain.network import ZEN
 from market.jobs.models import Job
@@ -44,6 +46,7 @@ def test_own_pages_are_accessible_and_fit(console: Console, theme: str, width: i
     console.sign_in(page, PAYER.address)
     with console.services.database.transaction() as session:
         session.add(provider(PAYER.address, name="<b>node</b>"))
+        organisations.create(session, PAYER.address, "<b>Lab</b>", Caps(None, 5 * ZEN, None))
     found = {}
     for path in PATHS:
         answer = page.goto(f"/console{path}")
