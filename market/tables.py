@@ -19,6 +19,7 @@ import market.providers.models
 import market.training.aggregation.models
 import market.training.checkpoints.models
 import market.training.commitments.models
+import market.training.generation.models
 import market.training.leases.models
 import market.training.units.models
 import market.training.uploads.models

@@ -41,7 +41,7 @@ def short_zen(wei: int | None) -> str:
 
 
 def plain_zen(wei: int) -> str:
-    """Return an exact amount in ZEN without separators, for charts and files."""
+    """Return an exact amount in ZEN without separators, for charts, files and fields."""
     return f"{'-' if wei < 0 else ''}{format_zen(abs(wei))}".replace(",", "")
 
 
@@ -137,6 +137,7 @@ templates = Environment(
 )
 templates.filters.update(
     zen=zen,
+    plain_zen=plain_zen,
     short_zen=short_zen,
     duration=duration,
     size=size,

@@ -1,21 +1,34 @@
 """A user's and a node's own pages in a browser: signed orders and stakes, keys."""
 
 import json
+import re
 
 import pytest
 from kit.browser.accessibility import overflow, violations
 from kit.browser.console import Console
 from kit.chain.deployed_chain import PAYER
 from kit.jobs.jobs_fixtures import SPEC, store_dataset
+from kit.payments.settlement_fixtures import PROVIDERS, SettlementWorld
 from kit.records import provider
 from playwright.sync_api import Page, expect
 from sqlalchemy import select
 
+from market.accounts.organisations import service as organisations
+from market.accounts.spending import Caps
+from market.domain.lifecycle import JobStatus
 from market.domain.network import ZEN
 from market.jobs.models import Job
 from market.platform.storage.client import Storage
+from zoo_compute.chain.settlements import ChainReader
 
 PATHS = ("/my/jobs", "/my/new-job", "/my/access", "/my/node")
+
+
+@pytest.fixture
+def market(console: Console, storage: Storage, ipfs: dict[str, str]) -> SettlementWorld:
+    """The payer's market with its sender, indexer and settlement."""
+    services = console.services
+    return SettlementWorld(console.chain, services.database, storage, ipfs["gateway"], services.settings)
 
 
 @pytest.fixture
@@ -33,6 +46,7 @@ def test_own_pages_are_accessible_and_fit(console: Console, theme: str, width: i
     console.sign_in(page, PAYER.address)
     with console.services.database.transaction() as session:
         session.add(provider(PAYER.address, name="<b>node</b>"))
+        organisations.create(session, PAYER.address, "<b>Lab</b>", Caps(None, 5 * ZEN, None))
     found = {}
     for path in PATHS:
         answer = page.goto(f"/console{path}")
@@ -44,7 +58,9 @@ def test_own_pages_are_accessible_and_fit(console: Console, theme: str, width: i
     assert {path: problems for path, problems in found.items() if problems} == {}
 
 
-def test_job_is_quoted_live_signed_and_opened(console: Console, page: Page, storage: Storage) -> None:
+def test_job_is_quoted_signed_and_settled_with_receipt(
+    console: Console, market: SettlementWorld, page: Page, storage: Storage
+) -> None:
     page.goto("/console/my/new-job")
     page.get_by_label("Name").fill("shakespeare-1")
     page.get_by_label("Model, JSON").fill(json.dumps(SPEC["model_config"]))
@@ -57,9 +73,27 @@ def test_job_is_quoted_live_signed_and_opened(console: Console, page: Page, stor
     page.get_by_role("button", name="Sign and submit").click()
     expect(page.get_by_role("heading", name="shakespeare-1")).to_be_visible(timeout=30_000)
     expect(page.locator("[aria-current=step]")).to_have_text("submitted")
-    with console.services.database.transaction() as session:
-        job = session.scalars(select(Job)).one()
+    [job] = market.all(select(Job))
     assert (job.payer, job.budget_wei) == (PAYER.address, ZEN)
+
+    market.finalise()  # the operator opens the job on chain with the payer's signature
+    assert market.read(job.id).escrowed_wei == ZEN
+    market.change(Job, job.id, status=JobStatus.RUNNING, clearing_price_wei=2 * ZEN)
+    market.work(job.id, 0, *PROVIDERS[: job.nodes])
+    market.end(job.id)
+    market.settled()
+    page.reload()
+    expect(page.locator("[aria-current=step]")).to_have_text("settled")
+    reader = ChainReader(market.chain.anvil.url, market.chain.deployment.contracts)
+    total = reader.settlement(job.id)
+    assert total.paid > 0
+    assert total.paid + total.fee + total.refund == ZEN
+    for name, wei in {"Paid to providers": total.paid, "Fee": total.fee, "Refund": total.refund}.items():
+        amount = page.locator("dt", has_text=re.compile(f"^{name}$")).locator("+ dd .amount")
+        expect(amount).to_have_attribute("title", re.compile(f" = {wei} wei$"))
+    settled_by = page.locator("dt", has_text="Settled by").locator("+ dd code")
+    expect(settled_by).to_have_attribute("title", total.parts[-1].tx)
+    expect(page.get_by_role("region", name="Settlement batches")).to_contain_text("the last")
 
 
 def test_wrong_field_is_reported_next_to_form(page: Page) -> None:

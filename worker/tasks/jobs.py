@@ -6,6 +6,7 @@ from market.auctions import clearing
 from market.training.aggregation import service as aggregation
 from market.training.aggregation import tree
 from market.training.evaluation import service as evaluation
+from market.training.generation import service as generation
 from market.training.rounds import service as rounds
 from worker.context import context
 
@@ -50,3 +51,10 @@ def validate(job_id: str) -> None:
     """Compute the pending validation losses of the job."""
     c = context()
     evaluation.validate(c.database, c.settings, c.storage, job_id)
+
+
+@shared_task(name="jobs.generate")
+def generate() -> None:
+    """Generate the texts of waiting samples of models."""
+    c = context()
+    generation.generate_waiting(c.database, c.settings, c.storage)

@@ -16,6 +16,7 @@ from market.providers import repository as providers
 from market.providers.outages import service as outages
 from market.training.aggregation import memory
 from market.training.evaluation import service as evaluation
+from market.training.generation import service as generation
 from market.training.leases import expiry
 from market.training.matching import book
 from market.training.retention import service as retention
@@ -26,7 +27,7 @@ from market.verification.disputes import service as disputes
 from market.webhooks import service as webhooks
 from worker.context import context
 from worker.task_dedup import repeated
-from worker.tasks.jobs import aggregate, dispatch, validate
+from worker.tasks.jobs import aggregate, dispatch, generate, validate
 from worker.tasks.webhooks import deliver_webhooks
 
 _UPLOAD_RETENTION = timedelta(days=1)  # after the last addition
@@ -54,6 +55,7 @@ def sweep() -> None:
             providers.expire_asks(session, now)
             accounts.delete_expired(session, now)
             delete_expired_answers(session, now)
+            generation.delete_expired(session)
         if not is_api_down:  # during an outage no node can renew its lease
             expiry.expire_due(c.database, now)
             expiry.expire_uploads(c.database, now - timedelta(seconds=c.settings.upload_seconds))
@@ -66,6 +68,8 @@ def sweep() -> None:
                 task.apply_async(args=(job_id,), **repeated())
         for job_id in evaluation.jobs_to_validate(c.database):
             validate.apply_async(args=(job_id,), **repeated())
+        if generation.is_waiting(c.database):
+            generate.apply_async(**repeated())
     announce_events()
     deliver_webhooks.apply_async(**repeated())
 

@@ -180,7 +180,7 @@ class Job:
         """
         if not prompt:
             raise ConfigError("prompt-empty", "prompt is empty", remedy="Give at least one character.")
-        from training_gym.model.generate import generate
+        from training_gym.model.generate import continue_text
         from training_gym.units.checkpoint import load_state
         from zoo_compute.client import datasets, models, results
 
@@ -189,9 +189,8 @@ class Job:
         tokenizer = results.load_tokenizer(self._client, datasets.read_manifest(self._client, spec.dataset))
         model = self._client.fetch(trained.cid, max_bytes=16 * spec.num_parameters() + (1 << 20))
         base = None if spec.adapter is None else models.load_base(self._client, spec)
-        given = list(prompt.encode()) if tokenizer is None else tokenizer.encode([prompt])[0]
-        tokens = generate(spec, load_state(spec, model), given, length, temperature, seed, base)
-        return bytes(tokens).decode(errors="replace") if tokenizer is None else tokenizer.decode(tokens)
+        parameters = load_state(spec, model)
+        return continue_text(spec, parameters, tokenizer, prompt, length, temperature, seed, base).text
 
     def _trained(self) -> "TrainedModel":
         from training_gym.spec.config import TrainingSpec

@@ -8,6 +8,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from market.auctions import service as auctions
 from market.console import charts
 from market.console.page import Audience, Page
+from market.console.pages.mine import sample
 from market.console.principals import principal_of
 from market.console.reads import jobs as reads
 from market.console.tables import Column, Filter, Table
@@ -66,6 +67,7 @@ def show_job(visit: CurrentVisit, job_id: JobId) -> HTMLResponse:
         checkpoints = reads.checkpoints(session, job_id)
         lines = reads.settled_lines(session, job_id)
         rollbacks = checkpoints_service.rollbacks(session, job_id)
+        sampling = sample.form_of(session, principal, job)
     ended = [point for point in points if point.at is not None]
     return visit.render(
         "jobs/job.html",
@@ -88,6 +90,7 @@ def show_job(visit: CurrentVisit, job_id: JobId) -> HTMLResponse:
         unsampled=reads.Verdicts(),
         checkpoints=checkpoints,
         lines=lines,
+        sampling=sampling,
         gateway=split_list(visit.services.settings.gateway_url)[0].rstrip("/"),
         may_cancel=job.status in _CANCELLABLE and (principal.is_admin or principal.address == job.payer),
         confirmed=job_id[:_CONFIRMED],

@@ -11,7 +11,7 @@ from market.accounts import service as accounts
 from market.accounts import spending
 from market.accounts.models import Credential
 from market.accounts.organisations import service as organisations
-from market.accounts.organisations.models import Member, Organisation
+from market.accounts.organisations.models import Organisation
 from market.accounts.spending import Usage
 from market.console.reads.disputes import OPEN, Due, dispute_lines, due_of, has_status
 from market.console.tables import PAGE_ROWS
@@ -47,12 +47,21 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True)
+class MemberLine:
+    """Member of an organisation with its caps and spending."""
+
+    address: str
+    role: str
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
 class Membership:
     """One organisation of the caller with its members and its spending."""
 
     organisation: Organisation
     role: str
-    members: Sequence[Member]
+    members: Sequence[MemberLine]
     usage: Usage
 
 
@@ -121,7 +130,10 @@ def memberships(session: Session, address: str) -> list[Membership]:
     """Return the account's organisations, oldest first."""
     found = []
     for row in organisations.of_member(session, address):
-        members = organisations.members(session, row.id)
+        members = [
+            MemberLine(member.address, member.role, spending.usage(session, member.limit_id))
+            for member in organisations.members(session, row.id)
+        ]
         role = next(member.role for member in members if member.address == address)
         found.append(Membership(row, role, members, spending.usage(session, row.limit_id)))
     return found

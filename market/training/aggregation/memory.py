@@ -72,10 +72,15 @@ def has_memory(settings: Settings, spec: TrainingSpec, payloads: int, job_id: st
 
     The next sweep tries again, perhaps on another worker.
     """
-    needed, free = estimate(settings, spec, payloads), _limited(settings, measured().free)
+    needed, free = estimate(settings, spec, payloads), free_bytes(settings)
     if needed > free:
         _log.error("aggregation_memory_short", job=job_id, needed_bytes=needed, free_bytes=free)
     return needed <= free
+
+
+def free_bytes(settings: Settings) -> int:
+    """Return this worker's free memory."""
+    return _limited(settings, measured().free)
 
 
 def _limited(settings: Settings, found: int) -> int:

@@ -190,6 +190,37 @@ def test_webhook_and_organisation_are_created(payer: Browser, records: Records) 
     assert "owner" in page
 
 
+def test_organisation_is_managed_by_its_admins(payer: Browser, api: httpx.Client) -> None:
+    path = "/my/access/organisations"
+    payer.submit(path, name="Lab", per_day="5")
+    [number] = set(re.findall(r'name="organisation" value="(\d+)"', text_of(payer, "/my/access")))
+    other, third = signed_in(api), signed_in(api)
+    member = {"organisation": number, "address": other.wallet.address.lower()}
+    assert other.submit(f"{path}/set-member", **member, role="owner").status_code == 404
+    assert payer.submit(f"{path}/set-member", **member, role="king").status_code == 422
+    assert payer.submit(f"{path}/set-member", **member, role="viewer", per_day="1.25").status_code == 303
+    page = text_of(other, "/my/access")
+    assert "Lab" in page
+    assert "1.25 ZEN" in page
+    assert "set-member" not in page, "a viewer has no form"
+    assert 'aria-label="Leave Lab"' in page
+    stranger = {"organisation": number, "address": third.wallet.address}
+    assert other.submit(f"{path}/set-member", **stranger, role="member").status_code == 403
+    assert payer.submit(f"{path}/set-member", **member, role="admin").status_code == 303
+    page = text_of(other, "/my/access")
+    assert "set-member" in page
+    assert "<option>owner</option>" not in page, "only owners appoint owners"
+    change = {"organisation": number, "name": "Lab <i>", "per_job": "0.5", "total": "70"}
+    assert other.submit(f"{path}/change", **change).status_code == 303
+    page = text_of(payer, "/my/access")
+    assert "Lab &lt;i&gt;" in page
+    assert 'name="per_job" inputmode="decimal" maxlength="40" value="0.5"' in page
+    assert other.submit(f"{path}/remove-member", organisation=number, address=payer.wallet.address).status_code == 403
+    assert payer.submit(f"{path}/remove-member", organisation=number, address=payer.wallet.address).status_code == 409
+    assert payer.submit(f"{path}/remove-member", **member).status_code == 303
+    assert "You belong to no organisation" in text_of(other, "/my/access")
+
+
 def test_node_sees_work_deadlines_and_record(api: httpx.Client, records: Records) -> None:
     seeded = seed(records.database.engine, utc_now(), jobs=60, providers=20, epochs=3, rounds=8)
     wallet = signed_in(api)

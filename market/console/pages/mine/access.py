@@ -7,13 +7,15 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from market.accounts import service as accounts
 from market.accounts.organisations import service as organisations
+from market.accounts.organisations.router import RoleName
+from market.accounts.organisations.service import Role
 from market.accounts.spending import Caps
 from market.console.amounts import parse_cap
 from market.console.page import Audience, Page
 from market.console.reads import mine as reads
 from market.console.visits import CurrentVisit, Visit
 from market.platform.http.errors import InvalidRequest
-from market.platform.http.types import RowId
+from market.platform.http.types import AddressString, RowId
 from market.webhooks import service as webhooks
 from market.webhooks.router import DEFAULT_KINDS, EventKind
 
@@ -95,6 +97,45 @@ def create_organisation(visit: CurrentVisit, name: Name, per_day: Cap = "", tota
     return visit.back_to("/my/access")
 
 
+@router.post("/my/access/organisations/change")
+def change_organisation(
+    visit: CurrentVisit, organisation: RowIdField, name: Name, per_job: Cap = "", per_day: Cap = "", total: Cap = ""
+) -> RedirectResponse:
+    """Change an organisation's name and its caps, as its admin."""
+    caps = Caps(parse_cap(per_job, "per_job"), parse_cap(per_day, "per_day"), parse_cap(total, "total"))
+    with visit.services.database.transaction() as session:
+        organisations.change(session, organisation, visit.wallet.address, name, caps)
+    return visit.back_to("/my/access")
+
+
+@router.post("/my/access/organisations/set-member")
+def set_member(
+    visit: CurrentVisit,
+    organisation: RowIdField,
+    address: Annotated[AddressString, Form()],
+    role: Annotated[RoleName, Form()],
+    per_job: Cap = "",
+    per_day: Cap = "",
+    total: Cap = "",
+) -> RedirectResponse:
+    """Add a member, or change its role and caps, as an admin."""
+    caps = Caps(parse_cap(per_job, "per_job"), parse_cap(per_day, "per_day"), parse_cap(total, "total"))
+    with visit.services.database.transaction() as session:
+        actor = visit.wallet.address
+        organisations.set_member(session, organisation, actor, address, Role[role.upper()], caps)
+    return visit.back_to("/my/access")
+
+
+@router.post("/my/access/organisations/remove-member")
+def remove_member(
+    visit: CurrentVisit, organisation: RowIdField, address: Annotated[AddressString, Form()]
+) -> RedirectResponse:
+    """Remove a member, or leave; the organisation keeps the member's jobs."""
+    with visit.services.database.transaction() as session:
+        organisations.remove_member(session, organisation, visit.wallet.address, address)
+    return visit.back_to("/my/access")
+
+
 def _page(visit: Visit, **values: Any) -> HTMLResponse:
     address = visit.wallet.address
     with visit.services.database.reading() as session:
@@ -109,6 +150,7 @@ def _page(visit: Visit, **values: Any) -> HTMLResponse:
         memberships=memberships,
         scopes=SCOPES,
         kinds=KINDS,
+        roles=get_args(RoleName),
         chosen=DEFAULT_KINDS,
         **given,
     )
