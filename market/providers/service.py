@@ -54,22 +54,6 @@ class Offer(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class EqualNodes:
-    """Nodes that requirements cannot tell apart.
-
-    Attributes:
-        node: any of them, without its address.
-        seen: those seen recently.
-        working: those that may work (:func:`working_among`).
-    """
-
-    node: Node
-    addresses: frozenset[str]
-    seen: frozenset[str]
-    working: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
 class VerifierSummary:
     """Available verifier; its stake last grew at ``raised_at`` (chain time), None: long ago."""
 
@@ -203,32 +187,6 @@ def nodes_among(session: Session, settings: Settings, addresses: Collection[str]
     attested = _attested(session, settings, [*addresses], now)
     rows = repository.for_placement(session, addresses)
     return {row.address: Node(**_placement_values(row, attested)) for row in rows}
-
-
-def census(session: Session, settings: Settings, tier_id: int, reliability_bps: int, now: datetime) -> list[EqualNodes]:
-    """Return all nodes that earned a tier, of any status.
-
-    Reliability above the given one counts as that, so that nodes of different reliability are equal.
-    """
-    attested = _attested(session, settings, repository.addresses_of_tier(tier_id), now).keys()
-    accepted, seen_since = settings.accepted_classes, _seen_since(settings, now)
-    found = []
-    for row in repository.kinds_of_tier(session, tier_id, accepted, seen_since, reliability_bps):
-        for is_attested in (True, False):
-            addresses = frozenset(row.addresses)
-            addresses = addresses & attested if is_attested else addresses - attested
-            if addresses:
-                node = Node(
-                    "",
-                    row.region,
-                    row.environment_class,
-                    gpu_memory_gb=float(row.gpu_memory_gb or 0),
-                    measured_mflops=coarse_mflops(row.measured_mflops or 0),
-                    reliability_bps=row.reliability_bps,
-                    attested=is_attested,
-                )
-                found.append(EqualNodes(node, addresses, addresses.intersection(row.seen), addresses & {*row.working}))
-    return found
 
 
 def _seen_since(settings: Settings, now: datetime) -> datetime:

@@ -17,6 +17,7 @@ from market.jobs import repository as jobs_repository
 from market.jobs.models import Job
 from market.jobs.pricing import job_limit
 from market.providers import service as providers
+from market.providers.census import census
 from market.providers.service import Offer
 from market.settings import Settings
 from market.training.matching import reservations
@@ -73,7 +74,7 @@ def forecast_capacity(
     """Return the forecast of a job in the order book."""
     assert job.fee_bps is not None  # set at funding
     requirements, limit = Requirements.of(job.requirements), job_limit(job)
-    census = providers.census(session, settings, job.tier_id, requirements.min_reliability_bps, now)
+    kinds = census(session, settings, job.tier_id, requirements.min_reliability_bps, now)
     offers = providers.open_offers(session, settings, job.tier_id, now)
     asks = {offer.provider: gross_ask(offer.min_price_wei, job.fee_bps) for offer in offers}
     holders = jobs_repository.slots_by_holder(session)
@@ -81,9 +82,9 @@ def forecast_capacity(
     is_reserved = any(one.reserved_until is not None and one.reserved_until > now for one in in_book)
     free_asks = frozenset(asks) - holders.keys()
     reserved = _reserved_for_others(session, job, offers, free_asks, now) if is_reserved else frozenset[str]()
-    broken = [(requirements.broken_by(equal.node), equal.addresses) for equal in census]
-    everyone = _union(equal.addresses for equal in census)
-    seen, working = _union(equal.seen for equal in census), _union(equal.working for equal in census)
+    broken = [(requirements.broken_by(equal.node), equal.addresses) for equal in kinds]
+    everyone = _union(equal.addresses for equal in kinds)
+    seen, working = _union(equal.seen for equal in kinds), _union(equal.working for equal in kinds)
 
     removed: dict[str, Set[str]] = {
         "not_active": everyone - working,
