@@ -9,6 +9,7 @@ samples (:mod:`training_gym.data.order`) is pure, so nodes choose nothing and re
 """
 
 import copy
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -264,6 +265,13 @@ def validation_samples(validation: Split, most: int) -> list[Sample]:
     count = min(most, size)
     chosen = [(size - 1) * index // max(count - 1, 1) for index in range(count)]
     return [validation.sample(*validation.order.in_order(index)) for index in chosen]
+
+
+def spread_samples(validation: Split, numbers: range) -> list[Sample]:
+    """Return samples of a fixed order, each first part of which is spread over the split."""
+    size = validation.order.size
+    step = next(step for step in range(size * 618 // 1000 + 1, 2 * size + 1) if math.gcd(step, size) == 1)
+    return [validation.sample(*validation.order.in_order(number * step % size)) for number in numbers]
 
 
 def drawn_samples(validation: Split, count: int, seed: int) -> list[Sample]:

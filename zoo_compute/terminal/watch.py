@@ -49,7 +49,9 @@ def describe(event: Event) -> str | None:
             loss = data.get("validation_loss")
             return f"round {data['round']} of {data['rounds']} done" + (f", validation loss {loss}" if loss else "")
         case "validation":
-            return f"validation loss after round {data['round']}: {data['validation_loss']}"
+            error = data.get("validation_error")
+            shown = data["validation_loss"] + (f" ± {error}" if error else "")
+            return f"validation loss after round {data['round']}: {shown}"
         case "rollback":
             return f"round {data['round']} repeats the model after round {data['to']} ({data['reason']})"
         case "unit" if data["status"] in ("rejected", "lost"):

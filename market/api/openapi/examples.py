@@ -219,7 +219,9 @@ FIELDS: dict[str, Any] = {
     "down_bytes_per_second": 12_500_000,
     "initial_loss": "5.5461",
     "final_loss": "2.4107",
+    "final_error": "0.0061",
     "validation_loss": "2.9312",
+    "validation_error": "0.0114",
     "train_loss": "2.8804",
     # --- money
     "budget_max": zen(12_000),

@@ -24,6 +24,7 @@ class Checkpoint(Base, CreatedAt):
     file_cids: Mapped[list[str]] = mapped_column(JSONB)  # without replica states, in the order of a pin proof
     rolled_back_to: Mapped[int | None] = mapped_column(Integer)  # round of the checkpoint that it repeats
     validation_loss: Mapped[str | None] = mapped_column(String(32))  # decimal string, 6 places; None: not yet known
+    validation_error: Mapped[str | None] = mapped_column(String(32))  # its standard error; None: unknown
 
 
 class Pin(Base, CreatedAt):

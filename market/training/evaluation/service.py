@@ -21,7 +21,7 @@ from market.settings import Settings
 from market.training.checkpoints import repository as checkpoints_repository
 from market.training.checkpoints.base_models import frozen_base
 from market.training.checkpoints.models import Checkpoint
-from market.training.checkpoints.service import load_parameters, validation_loss, validation_split
+from market.training.checkpoints.service import load_parameters, model_loss, validation_split
 from market.training.units import repository as units_repository
 from market.training.units.facts import UnitSummary
 from training_gym.aggregate.aggregation import sketch_seed
@@ -55,11 +55,12 @@ def validate(database: Database, settings: Settings, storage: Storage, job_id: s
     with database.advisory_lock(f"validate:{job_id}") as alone:
         while alone and (due := _newest_unknown(database, job_id)) is not None:
             spec, checkpoint = due
-            loss = validation_loss(storage, settings, spec, load_parameters(storage, spec, checkpoint.cid))
+            parameters = load_parameters(storage, spec, checkpoint.cid)
+            loss = model_loss(storage, settings, spec, parameters, checkpoint.round)
             with database.transaction() as session:
                 row = session.get_one(Checkpoint, checkpoint.id)
-                row.validation_loss = loss
-                emit(session, job_id, "validation", {"round": row.round, "cid": row.cid, "validation_loss": loss})
+                row.validation_loss, row.validation_error = loss
+                emit(session, job_id, "validation", {"round": row.round, "cid": row.cid, **loss._asdict()})
         if alone:
             examine(database, settings, storage, job_id)
 

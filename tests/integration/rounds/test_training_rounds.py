@@ -72,9 +72,9 @@ def test_trained_job_waits_for_decisions_and_pins(world: World, nodes: list[str]
 def test_next_round_opens_before_loss_is_known(world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     job_id = world.running(nodes)
     with monkeypatch.context() as broken:  # evaluating fails while the first round closes, and delays nothing
-        broken.setattr(aggregation, "validation_loss", lambda *_: pytest.fail("the round waited for a loss"))
+        broken.setattr(aggregation, "model_loss", lambda *_: pytest.fail("the round waited for a loss"))
         broken.setattr(
-            evaluation, "validation_loss", raising(StorageUnavailable("injected: the validation split cannot be read"))
+            evaluation, "model_loss", raising(StorageUnavailable("injected: the validation split cannot be read"))
         )
         world.deliver_all(nodes)
         world.aggregate(job_id)
@@ -101,6 +101,8 @@ def test_next_round_opens_before_loss_is_known(world: World, nodes: list[str], m
     world.deliver_all(nodes)
     world.aggregate(job_id)
     assert None not in _losses(world, job_id)  # the final model's is known at once
+    errors = [row.validation_error for row in world.call(checkpoints_repository.checkpoints, job_id)]
+    assert all(0 < float(error or 0) < 1 for error in errors)
 
 
 def _losses(world: World, job_id: str) -> list[str | None]:
