@@ -282,14 +282,14 @@ class _RecordChecks:
                 self._expect("wrong_loss", where, "a validation loss", None)
             if loss is not None and validation is not None and index in (0, last) and stated is not None:
                 try:
-                    recomputed, error = loss(spec, model, validation, checkpoint.round)
+                    recomputed, deviation = loss(spec, model, validation, checkpoint.round)
                 except (GymError, *UNAVAILABLE) as error:
                     self._expect("unresolvable", where, "the model's inputs", str(error))
                     continue
                 if abs(recomputed - float(stated)) > LOSS_TOLERANCE:
                     self._expect("wrong_loss", where, f"{recomputed:.6f}", stated)
-                if abs(error - float(checkpoint.validation_error or "inf")) > LOSS_TOLERANCE:
-                    self._expect("wrong_loss", f"{where}.validation_error", error, checkpoint.validation_error)
+                if abs(deviation - float(checkpoint.validation_error or "inf")) > LOSS_TOLERANCE:
+                    self._expect("wrong_loss", f"{where}.validation_error", f"{deviation:.6f}", checkpoint.validation_error)
         first, final = (record.checkpoints[0], record.checkpoints[last]) if record.checkpoints else (None, None)
         self._expect("wrong_loss", "initial_loss", first and first.validation_loss, record.initial_loss)
         self._expect("wrong_loss", "final_loss", final and final.validation_loss, record.final_loss)

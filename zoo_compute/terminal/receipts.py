@@ -32,9 +32,9 @@ def print_receipt(receipt: dict[str, Any]) -> None:
     if receipt["slashes"]:
         columns = ("provider", "reason", "amount", "path", "path_reason", "tx")
         print_records(columns, map(in_zen, receipt["slashes"]))
-    columns = "round", "validation_loss", "validation_error", "cid"
-    rows = [[len(item["pins"]), *(item[name] for name in columns)] for item in receipt["checkpoints"]]
-    print_table(("pins", *columns), rows)
+    shown = "round", "validation_loss", "validation_error", "cid"
+    rows = [[len(item["pins"]), *(item[name] for name in shown)] for item in receipt["checkpoints"]]
+    print_table(("pins", *shown), rows)
 
 
 def _verification(unit: dict[str, Any]) -> dict[str, Any]:
