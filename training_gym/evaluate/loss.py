@@ -1,17 +1,17 @@
 """Validation loss of a checkpoint, and its standard error."""
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 
 from training_gym.data.dataset import Split, spread_samples
 from training_gym.data.samples import Sample, collate, count_of
+from training_gym.evaluate.sums import LossSums
 from training_gym.model.layout import Arrays
 from training_gym.model.network import Base, Network, rows_on
 from training_gym.spec.architectures import ModelConfig
 from training_gym.spec.config import TrainingSpec
+from training_gym.spec.costs import flops_per_evaluation, rows_per_sample
 
 MAX_WINDOWS = 256
 WINDOWS_PER_BATCH = 32
@@ -27,25 +27,11 @@ An untrusted model may have attention scores of 1 GB a window, of which a few ar
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluation:
-    """Mean ``loss`` in nats over ``samples``, and its standard ``error`` (infinite for one).
-
-    The error is that of the mean over text like the split's, not over the split.
-    """
-
-    loss: float
-    error: float
-    samples: int
-
-
 def evaluation_limit(spec: TrainingSpec, round_: int) -> int:
     """Return the most samples for a checkpoint: more for the first and the last."""
     if round_ not in (0, spec.training.rounds):
         return MAX_WINDOWS
-    tokens = spec.model.sequence_length * (4 if spec.training.objective == "dpo" else 1)  # both answers, both models
-    affordable = MAX_FLOPS // (tokens * spec.model.flops_per_token())
-    return max(MAX_WINDOWS, min(MAX_FINAL_WINDOWS, affordable))
+    return max(MAX_WINDOWS, min(MAX_FINAL_WINDOWS, MAX_FLOPS // flops_per_evaluation(spec)))
 
 
 def evaluate(
@@ -55,42 +41,31 @@ def evaluate(
     most: int,
     device: str = "cpu",
     base: Base | None = None,
-) -> Evaluation:
-    """Return the objective's mean loss: per target, or per pair of answers.
+) -> LossSums:
+    """Return the sums of the objective's losses: per target, or per pair of answers.
 
     It takes ``MAX_WINDOWS`` samples, and doubles them until the error is below ``WANTED_ERROR`` of the loss, all
-    ``most`` are taken, or the whole split is.
+    ``most`` are taken, or the whole split is. The error is that of the mean over text like the split's.
     """
-    network = Network(spec, parameters, device, base).eval()
-    losses: list[float] = []
-    counts: list[int] = []
-    limit = min(most, validation.order.size)
+    network = Network(spec, parameters, device, base)
+    found, limit = LossSums(), min(most, validation.order.size)
     while True:
-        taken = range(len(losses), min(limit, max(MAX_WINDOWS, 2 * len(losses))))
-        at_once = max(1, windows_per_batch(spec.model) // (2 if spec.training.objective == "dpo" else 1))
-        for start in range(taken.start, taken.stop, at_once):
-            samples = spread_samples(validation, range(start, min(start + at_once, taken.stop)))
-            losses += _sample_losses(network, samples, device)
-            counts += [count_of([sample]) for sample in samples]
-        found = _mean(losses, counts)
-        if len(losses) == limit or found.error <= WANTED_ERROR * found.loss or not math.isfinite(found.loss):
+        taken = range(found.samples, min(limit, max(MAX_WINDOWS, 2 * found.samples)))
+        found += sums_of(spec, network, validation, taken, device)
+        if found.samples == limit or found.error <= WANTED_ERROR * found.loss:
             return found
 
 
-def _sample_losses(network: Network, samples: Sequence[Sample], device: str) -> list[float]:
-    with torch.no_grad():
-        losses = network.losses(rows_on(device, collate(samples)))
-    found: list[float] = losses.view(len(samples), -1).double().sum(1).tolist()
+def sums_of(spec: TrainingSpec, network: Network, validation: Split, numbers: range, device: str) -> LossSums:
+    """Return the sums over these samples, numbered in the order of ``spread_samples``."""
+    network.eval()
+    at_once, found = max(1, windows_per_batch(spec.model) // rows_per_sample(spec)), LossSums()
+    for start in range(numbers.start, numbers.stop, at_once):
+        samples = spread_samples(validation, range(start, min(start + at_once, numbers.stop)))
+        with torch.no_grad():
+            losses = network.losses(rows_on(device, collate(samples))).view(len(samples), -1).double().sum(1)
+        found += LossSums.of(losses.tolist(), [count_of([sample]) for sample in samples])
     return found
-
-
-def _mean(losses: Sequence[float], counts: Sequence[int]) -> Evaluation:
-    """Return the mean of all targets, with the error of a ratio of two sums over samples."""
-    number, count = len(losses), max(1, sum(counts))
-    mean = math.fsum(losses) / count
-    squares = math.fsum((loss - mean * terms) ** 2 for loss, terms in zip(losses, counts, strict=True))
-    error = math.inf if number == 1 else math.sqrt(squares * number / (number - 1)) / count
-    return Evaluation(mean, error, number)
 
 
 def validation_loss(

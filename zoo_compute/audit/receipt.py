@@ -289,7 +289,9 @@ class _RecordChecks:
                 if abs(recomputed - float(stated)) > LOSS_TOLERANCE:
                     self._expect("wrong_loss", where, f"{recomputed:.6f}", stated)
                 if abs(deviation - float(checkpoint.validation_error or "inf")) > LOSS_TOLERANCE:
-                    self._expect("wrong_loss", f"{where}.validation_error", f"{deviation:.6f}", checkpoint.validation_error)
+                    self._expect(
+                        "wrong_loss", f"{where}.validation_error", f"{deviation:.6f}", checkpoint.validation_error
+                    )
         first, final = (record.checkpoints[0], record.checkpoints[last]) if record.checkpoints else (None, None)
         self._expect("wrong_loss", "initial_loss", first and first.validation_loss, record.initial_loss)
         self._expect("wrong_loss", "final_loss", final and final.validation_loss, record.final_loss)

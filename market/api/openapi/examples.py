@@ -223,6 +223,7 @@ FIELDS: dict[str, Any] = {
     "validation_loss": "2.9312",
     "validation_error": "0.0114",
     "train_loss": "2.8804",
+    "evaluation": "2 16 46137344 128 1066526278942720 369098752",
     # --- money
     "budget_max": zen(12_000),
     "budget_wei": zen(12_000),

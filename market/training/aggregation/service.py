@@ -46,6 +46,7 @@ from market.training.checkpoints.service import (
     record_checkpoint,
     store_checkpoint,
 )
+from market.training.evaluation.service import take_unit_losses
 from market.training.leases import repository as leases_repository
 from market.training.leases.service import abandon, stop_training
 from market.training.rounds.service import fail_job
@@ -188,6 +189,8 @@ def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
             return None
         own = [unit for unit in units.values() if unit.round == number]
         state = round_state(session, job, own, settings)
+        if state.can_close(utc_now()):
+            take_unit_losses(session, job_id, own)
         rollback, best = _rollback(session, job, own)
         if rollback is not None and (state.can_close(utc_now()) or rollback.reason == DIVERGED):
             return _rolled_back(job, spec, checkpoint, units, rollback)

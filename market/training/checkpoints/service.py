@@ -21,6 +21,7 @@ from market.training.checkpoints.base_models import frozen_base
 from market.training.checkpoints.models import Checkpoint
 from training_gym.aggregate.outer_step import OuterState, initial_outer_state, read_outer_state
 from training_gym.data.dataset import DatasetManifest, Split, read_split
+from training_gym.evaluate.sums import LossSums
 from training_gym.model.layout import Arrays
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.manifests import MAX_MANIFEST_BYTES
@@ -156,8 +157,13 @@ def model_loss(storage: Storage, settings: Settings, spec: TrainingSpec, paramet
 
     validation, base = validation_split(storage, spec), frozen_base(storage, settings, spec)
     found = evaluation.evaluate(spec, parameters, validation, evaluation.evaluation_limit(spec, round_), base=base)
+    return loss_of(found)
+
+
+def loss_of(found: LossSums) -> ModelLoss:
+    """Return the loss and the error of evaluated samples."""
     error = f"{min(found.error, _MAX_LOSS):.6f}" if math.isfinite(found.error) else None
-    return ModelLoss(f"{found.loss if found.loss < _MAX_LOSS else _MAX_LOSS:.6f}", error)
+    return ModelLoss(f"{min(found.loss, _MAX_LOSS):.6f}", error)
 
 
 def validation_split(storage: Storage, spec: TrainingSpec) -> Split:

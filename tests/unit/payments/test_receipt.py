@@ -32,7 +32,8 @@ from kit.training import TEXT, TINY
 
 from training_gym.compress.link_adaptation import top_k_levels
 from training_gym.data.dataset import one_shard
-from training_gym.evaluate.loss import MAX_WINDOWS, Evaluation, evaluate
+from training_gym.evaluate.loss import MAX_WINDOWS, evaluate
+from training_gym.evaluate.sums import LossSums
 from training_gym.model.base import completed_settings
 from training_gym.model.folder import ModelManifest, load_files
 from training_gym.spec.adapters import PREFIX
@@ -231,7 +232,7 @@ def on_base(tmp_path: Path) -> Callable[[World], TrainingSpec]:
     return stored
 
 
-def merged_losses(world: World, folder: Path) -> tuple[Evaluation, Evaluation]:
+def merged_losses(world: World, folder: Path) -> tuple[LossSums, LossSums]:
     """Return the losses of the first and the last model, the adapter added into whole matrices."""
     spec, whole = world.spec, replace(world.spec, adapter=None)
     base = dict(load_files(TINY, {"model.safetensors": folder / "model.safetensors"}))
