@@ -10,8 +10,9 @@ from market.orders.quote_advice import Advice, advice_on, expected_throughput, r
 from market.orders.schemas import JobSpec, Quote
 from market.orders.signatures import wallet_form
 from market.orders.terms import Terms, order_document, promised_memory_bytes
-from training_gym.spec.config import Start, TrainingSpec, settings_by_size
+from training_gym.spec.config import TrainingSpec, settings_by_size
 from training_gym.spec.costs import gpus_in_use, unit_memory_bytes
+from training_gym.spec.methods import Start
 from zoo_protocol.verification.rules import sampling_rate_bps
 from zoo_protocol.verification.sampling import detection_at_rate
 

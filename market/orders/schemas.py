@@ -236,6 +236,7 @@ class Progress(BaseModel):
     rounds: int
     units: dict[str, int] = Field(description="Number of units by status.")
     validation_loss: str | None
+    validation_error: str | None = Field(description="Standard error of the loss, in nats per token.")
 
 
 class JobView(BaseModel):
@@ -280,6 +281,7 @@ class JobView(BaseModel):
     progress: Progress
     initial_loss: str | None
     final_loss: str | None
+    final_error: str | None = Field(description="Standard error of the final loss, in nats per token.")
     final_model_cid: str | None
     created_at: datetime
     funded_at: datetime | None
@@ -329,6 +331,7 @@ class CheckpointView(BaseModel):
     cid: str
     model_cid: str
     validation_loss: str | None = Field(description="Null until it is computed, concurrently with later rounds.")
+    validation_error: str | None = Field(description="Standard error of the loss, in nats per token.")
     pins: list[str] = Field(description="Nodes that proved a copy.")
     created_at: datetime
 

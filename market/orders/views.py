@@ -49,6 +49,7 @@ def _job_view(network: NetworkParameters, job: Job, progress: JobProgress) -> Jo
     latest = ends[-1] if ends else None
     final = latest if latest is not None and latest.round == job.rounds else None
     price = job.clearing_price_wei
+    known = next((mark for mark in reversed(ends) if mark.validation_loss), None)
     return from_row(
         JobView,
         job,
@@ -61,10 +62,12 @@ def _job_view(network: NetworkParameters, job: Job, progress: JobProgress) -> Jo
             round=job.current_round,
             rounds=job.rounds,
             units=units,
-            validation_loss=next((mark.validation_loss for mark in reversed(ends) if mark.validation_loss), None),
+            validation_loss=None if known is None else known.validation_loss,
+            validation_error=None if known is None else known.validation_error,
         ),
         initial_loss=ends[0].validation_loss if ends else None,
         final_loss=None if final is None else final.validation_loss,
+        final_error=None if final is None else final.validation_error,
         final_model_cid=None if final is None else final.model_cid,
     )
 

@@ -18,7 +18,7 @@ from zoo_protocol.contracts import artifact
 KEYS = {
     *("job_id", "tier", "clearing_price_wei_per_gpu_hour", "units", "slashes", "checkpoints", "settlement_tx"),
     *("budget_wei", "escrowed_wei", "paid_wei", "fee_wei", "refund_wei", "treasury_balance_wei", "ledger_reconciled"),
-    *("initial_loss", "final_loss", "final_model_cid", "seconds", "story", "training"),
+    *("initial_loss", "final_loss", "final_error", "final_model_cid", "seconds", "story", "training"),
 }
 STAKES = {"providers": 1_000 * 10**18, "verifiers": 500 * 10**18}
 PROVIDER_LOST = 5  # IDisputes.Status

@@ -9,6 +9,7 @@ samples (:mod:`training_gym.data.order`) is pure, so nodes choose nothing and re
 """
 
 import copy
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -264,6 +265,24 @@ def validation_samples(validation: Split, most: int) -> list[Sample]:
     count = min(most, size)
     chosen = [(size - 1) * index // max(count - 1, 1) for index in range(count)]
     return [validation.sample(*validation.order.in_order(index)) for index in chosen]
+
+
+def spread_samples(validation: Split, numbers: range) -> list[Sample]:
+    """Return samples of a fixed order, each first part of which is spread over the split."""
+    return [validation.sample(*place) for place in spread_places(validation.order, numbers)]
+
+
+def spread_places(order: SampleOrder, numbers: range) -> list[tuple[int, int]]:
+    """Return shard and sample of each of :func:`spread_samples`."""
+    size = order.size
+    step = next(step for step in range(size * 618 // 1000 + 1, 2 * size + 1) if math.gcd(step, size) == 1)
+    return [order.in_order(number * step % size) for number in numbers]
+
+
+def evaluated_numbers(spec: TrainingSpec, slot: int, order: SampleOrder) -> range:
+    """Return the samples that a replica's units evaluate, as numbers of :func:`spread_samples`."""
+    begin, share = slot * spec.validation_samples, spec.validation_samples
+    return range(min(begin, order.size), min(begin + share, order.size))
 
 
 def drawn_samples(validation: Split, count: int, seed: int) -> list[Sample]:

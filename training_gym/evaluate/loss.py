@@ -1,18 +1,25 @@
-"""Validation loss of a checkpoint."""
+"""Validation loss of a checkpoint, and its standard error."""
 
 from collections.abc import Sequence
 
 import torch
 
-from training_gym.data.dataset import Split, validation_samples
+from training_gym.data.dataset import Split, spread_samples
 from training_gym.data.samples import Sample, collate, count_of
+from training_gym.evaluate.sums import LossSums
 from training_gym.model.layout import Arrays
 from training_gym.model.network import Base, Network, rows_on
 from training_gym.spec.architectures import ModelConfig
 from training_gym.spec.config import TrainingSpec
+from training_gym.spec.costs import flops_per_evaluation, rows_per_sample
 
 MAX_WINDOWS = 256
 WINDOWS_PER_BATCH = 32
+MAX_FINAL_WINDOWS = 1 << 14
+MAX_FLOPS = 10**14
+"""Limit of an evaluation of more than ``MAX_WINDOWS`` samples: some minutes of a processor."""
+WANTED_ERROR = 0.003
+"""Share of the loss below which its standard error is small enough."""
 MAX_VALUES = 1 << 26
 """Limit of the values in one layer's largest result for a batch (256 MB in float32).
 
@@ -20,11 +27,52 @@ An untrusted model may have attention scores of 1 GB a window, of which a few ar
 """
 
 
+def evaluation_limit(spec: TrainingSpec, round_: int) -> int:
+    """Return the most samples for a checkpoint: more for the first and the last."""
+    if round_ not in (0, spec.training.rounds):
+        return MAX_WINDOWS
+    return max(MAX_WINDOWS, min(MAX_FINAL_WINDOWS, MAX_FLOPS // flops_per_evaluation(spec)))
+
+
+def evaluate(
+    spec: TrainingSpec,
+    parameters: Arrays,
+    validation: Split,
+    most: int,
+    device: str = "cpu",
+    base: Base | None = None,
+) -> LossSums:
+    """Return the sums of the objective's losses: per target, or per pair of answers.
+
+    It takes ``MAX_WINDOWS`` samples, and doubles them until the error is below ``WANTED_ERROR`` of the loss, all
+    ``most`` are taken, or the whole split is. The error is that of the mean over text like the split's.
+    """
+    network = Network(spec, parameters, device, base)
+    found, limit = LossSums(), min(most, validation.order.size)
+    while True:
+        taken = range(found.samples, min(limit, max(MAX_WINDOWS, 2 * found.samples)))
+        found += sums_of(spec, network, validation, taken, device)
+        if found.samples == limit or found.error <= WANTED_ERROR * found.loss:
+            return found
+
+
+def sums_of(spec: TrainingSpec, network: Network, validation: Split, numbers: range, device: str) -> LossSums:
+    """Return the sums over these samples, numbered in the order of ``spread_samples``."""
+    network.eval()
+    at_once, found = max(1, windows_per_batch(spec.model) // rows_per_sample(spec)), LossSums()
+    for start in range(numbers.start, numbers.stop, at_once):
+        samples = spread_samples(validation, range(start, min(start + at_once, numbers.stop)))
+        with torch.no_grad():
+            losses = network.losses(rows_on(device, collate(samples))).view(len(samples), -1).double().sum(1)
+        found += LossSums.of(losses.tolist(), [count_of([sample]) for sample in samples])
+    return found
+
+
 def validation_loss(
     spec: TrainingSpec, parameters: Arrays, validation: Split, device: str = "cpu", base: Base | None = None
 ) -> float:
     """Return the objective's mean loss in nats, over ``MAX_WINDOWS`` samples at most."""
-    return mean_loss(spec, parameters, validation_samples(validation, MAX_WINDOWS), device, base)
+    return evaluate(spec, parameters, validation, MAX_WINDOWS, device, base).loss
 
 
 def mean_loss(

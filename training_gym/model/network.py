@@ -107,12 +107,16 @@ class Network(nn.Module):
         The objective is the cross-entropy of each target, or of pairs of answers the loss of DPO (Rafailov et al.,
         2023). Parts of a batch whose ``total`` is the batch's count add up to its mean loss.
         """
+        return self.losses(rows).sum() / total
+
+    def losses(self, rows: Rows) -> Tensor:
+        """Return the objective's losses in nats: of each target [R * T], or of pairs [R / 2]."""
         with self.precision():
             if self._beta is None:
-                return self._cross_entropies(self.model, rows).sum() / total
+                return self._cross_entropies(self.model, rows)
             reference = self._reference_log_probabilities(rows)  # first, as it switches the adapter off
             shift = self._log_probabilities(self.model, rows) - reference
-            return -F.logsigmoid(self._beta * (shift[0::2] - shift[1::2])).sum() / total
+            return -F.logsigmoid(self._beta * (shift[0::2] - shift[1::2]))
 
     def _log_probabilities(self, model: Any, rows: Rows) -> Tensor:
         """Return the logarithm of the probability of each row's targets [R]."""

@@ -8,12 +8,12 @@ import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any
 
 from training_gym.spec.adapters import AdapterConfig, adapter_tensors, read_adapter
 from training_gym.spec.architectures import ModelConfig, Tensor, read_model
 from training_gym.spec.errors import SpecError
-from training_gym.spec.methods import METHODS
+from training_gym.spec.methods import BASE_MUON_RATE, DPO_MUON_RATE, DPO_RATES, METHODS, STARTS, Start
 from training_gym.spec.setting_fields import (
     choice_field,
     cid,
@@ -114,16 +114,8 @@ class TrainingConfig:
     seed: int = number_field(0, 0, 2**53 - 1)
 
 
-Start = Literal["random", "base", "adapter"]
-"""What a job trains: fresh parameters, those of a base model, or an adapter on it."""
-_STARTS: dict[Start, dict[str, Any]] = {
-    "base": {"optimizer": "adamw", "learning_rate": 2e-5, "weight_decay": 0.01},
-    "adapter": {"optimizer": "adamw", "learning_rate": 2e-4, "weight_decay": 0.0},
-}
-_DPO_RATES: dict[Start, float] = {"base": 1e-6, "adapter": 1e-5}
-_BASE_MUON_RATE, _DPO_MUON_RATE = 2e-4, 1e-5
-"""Ten times AdamW's: the steps of both change a matrix that is 2,500 wide equally."""
-_STARTS_OF_DATA = {"start_model": None, "start_checkpoint": None, "start_round": 0, "start_rate_share": 1.0}
+_NO_START = {"start_model": None, "start_checkpoint": None, "start_round": 0, "start_rate_share": 1.0}
+_OPTIONAL_DATA = _NO_START | {"validation_samples": 0}
 """Settings of ``data_config`` with their defaults, which a document leaves out."""
 _OF_ROUNDS = ("inner_steps", "segment_steps")
 _OF_AGGREGATION = ("top_k", "value_bits", "down_top_k", "down_value_bits", "outer_learning_rate", "outer_momentum")
@@ -151,6 +143,7 @@ class TrainingSpec:
         base: CID of the manifest of a base model's files (``model/folder.py``); its configuration is ``model``.
         adapter: settings of the adapter that is trained on the frozen base; None trains all parameters.
         replicas: units of a round, which read disjoint samples.
+        validation_samples: samples on which each unit evaluates the model that it starts from; 0: the market does.
     """
 
     model: ModelConfig
@@ -163,6 +156,7 @@ class TrainingSpec:
     base: str | None = None
     adapter: AdapterConfig | None = None
     replicas: int = 1
+    validation_samples: int = 0
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any], nodes: int | None = None) -> "TrainingSpec":
@@ -176,7 +170,7 @@ class TrainingSpec:
             SpecError: unknown or missing key, wrong type, value out of range, or inconsistent settings.
         """
         document = section(document, "spec", ["model_config", "adapter_config", "data_config", "training_config"])
-        data = section(document.get("data_config"), "data_config", ["dataset", "replicas", *_STARTS_OF_DATA])
+        data = section(document.get("data_config"), "data_config", ["dataset", "replicas", *_OPTIONAL_DATA])
         named = document.get("model_config", {})
         base = named.get("base") if isinstance(named, Mapping) else None
         model = read_model({key: named[key] for key in named if key != "base"} if base is not None else named)
@@ -195,6 +189,7 @@ class TrainingSpec:
             base=optional_cid(base, "model_config.base", "a base model's manifest"),
             adapter=kind,
             replicas=_replicas(data.get("replicas", nodes or 1), nodes),
+            validation_samples=whole_number(data.get(key := "validation_samples", 0), f"data_config.{key}", 4096),
         )
         _check_together(spec)
         return spec
@@ -204,7 +199,7 @@ class TrainingSpec:
         document = {
             "model_config": self.model.to_dict() | ({} if self.base is None else {"base": self.base}),
             "data_config": {"dataset": self.dataset, "replicas": self.replicas}
-            | {name: value for name, usual in _STARTS_OF_DATA.items() if (value := getattr(self, name)) != usual},
+            | {name: value for name, usual in _OPTIONAL_DATA.items() if (value := getattr(self, name)) != usual},
             "training_config": {name: getattr(self.training, name) for name in TrainingConfig.__slots__},
         }
         return document if self.adapter is None else document | {"adapter_config": self.adapter.to_dict()}
@@ -264,10 +259,10 @@ def settings_by_size(model: ModelConfig, given: Mapping[str, Any], start: Start 
 
 def _base_settings(start: Start, named: Mapping[str, Any]) -> dict[str, Any]:
     is_dpo = named.get("objective") == "dpo"
-    found = _STARTS[start] | ({"learning_rate": _DPO_RATES[start]} if is_dpo else {})
+    found = STARTS[start] | ({"learning_rate": DPO_RATES[start]} if is_dpo else {})
     if named.get("optimizer") != "muon":
         return found
-    return found | {"muon_learning_rate": _DPO_MUON_RATE if is_dpo else _BASE_MUON_RATE}
+    return found | {"muon_learning_rate": DPO_MUON_RATE if is_dpo else BASE_MUON_RATE}
 
 
 def _adamw_rate(model: ModelConfig, named: Mapping[str, Any]) -> dict[str, Any]:
@@ -352,6 +347,11 @@ def _check_together(spec: TrainingSpec) -> None:
             training.objective == "causal_lm" or training.averaging == "rounds",
             ("unsupported_value", "training_config.averaging"),
             f"must be 'rounds' for the objective {training.objective!r}, whose samples have unequal numbers of targets",
+        ),
+        (
+            not spec.validation_samples or not training.round_delay,
+            ("unused_setting", "data_config.validation_samples"),
+            "needs round_delay 0: a delayed unit starts from no checkpoint's model",
         ),
         (
             spec.adapter is None or training.optimizer == "adamw",

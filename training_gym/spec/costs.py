@@ -38,12 +38,19 @@ def flops_per_unit(spec: TrainingSpec) -> int:
     if training.activation_checkpointing:
         step += forward + adapter - 2 * model.hidden_size * (model.vocab_size + _unrepeated(spec))
     step += forward if training.objective == "dpo" else 0  # the reference
-    tokens = training.inner_steps * training.batch_size * _rows(spec) * model.sequence_length
+    tokens = training.inner_steps * training.batch_size * rows_per_sample(spec) * model.sequence_length
     muon = 0
     if training.optimizer == "muon":
         sides = [sorted(one.shape) for one in spec.trained_tensors() if one.role == "matrix"]
         muon = training.inner_steps * 5 * 2 * sum((2 * long + short) * short**2 for short, long in sides)
-    return step * tokens + muon
+    return step * tokens + muon + spec.validation_samples * flops_per_evaluation(spec)
+
+
+def flops_per_evaluation(spec: TrainingSpec) -> int:
+    """Return the floating-point operations of one evaluated sample, in DPO by both models."""
+    forward = spec.model.flops_per_token() + (0 if spec.adapter is None else 2 * spec.num_parameters())
+    forward += spec.model.flops_per_token() if spec.training.objective == "dpo" else 0
+    return forward * rows_per_sample(spec) * spec.model.sequence_length
 
 
 def fitting_count(shards: int, available: int) -> int:
@@ -68,7 +75,8 @@ def unit_weight_us(spec: TrainingSpec, gpus: int, flops_per_gpu: int) -> int:
     return -(-flops_per_unit(spec) * 10**6 * gpus // (flops_per_gpu * gpus_in_use(spec, gpus)))
 
 
-def _rows(spec: TrainingSpec) -> int:
+def rows_per_sample(spec: TrainingSpec) -> int:
+    """Return the rows of a sample: both answers of a preference."""
     return 2 if spec.training.objective == "dpo" else 1
 
 
@@ -129,7 +137,7 @@ def _activation_bytes(spec: TrainingSpec) -> int:
     model, training = spec.model, spec.training
     part = training.batch_size // training.gradient_shards
     samples = min(training.micro_batch_size or part, part)
-    tokens = samples * _rows(spec) * model.sequence_length
+    tokens = samples * rows_per_sample(spec) * model.sequence_length
     layer, inputs = tokens * token_bytes(spec), tokens * model.hidden_size * _FLOAT
     passing = 3 * tokens * max(model.intermediate_size, model.hidden_size) * _FLOAT
     logits = _LOGIT_COPIES * min(tokens * model.vocab_size, max(MAX_LOGITS, model.vocab_size)) * _FLOAT

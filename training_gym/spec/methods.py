@@ -1,6 +1,6 @@
 """Published training methods as sets of settings. No torch."""
 
-from typing import Any
+from typing import Any, Literal
 
 METHODS: dict[str, dict[str, Any]] = {
     "default": {},
@@ -43,3 +43,13 @@ A method changes only settings: trace, payload and checkpoint have one format. `
 inner optimiser open. ``slow_links`` suits large models between homes (``docs/planning.md``). Measurements chose the
 defaults (decision 16).
 """
+
+Start = Literal["random", "base", "adapter"]
+"""What a job trains: fresh parameters, those of a base model, or an adapter on it."""
+STARTS: dict[Start, dict[str, Any]] = {
+    "base": {"optimizer": "adamw", "learning_rate": 2e-5, "weight_decay": 0.01},
+    "adapter": {"optimizer": "adamw", "learning_rate": 2e-4, "weight_decay": 0.0},
+}
+DPO_RATES: dict[Start, float] = {"base": 1e-6, "adapter": 1e-5}
+BASE_MUON_RATE, DPO_MUON_RATE = 2e-4, 1e-5
+"""Ten times AdamW's: the steps of both change a matrix that is 2,500 wide equally."""

@@ -4,8 +4,9 @@ A boundary state holds, per parameter, ``parameters.<name>``, ``exp_avg.<name>``
 ``exp_avg_sq.<name>``; the boundary's number gives the steps done. Its leaf's digest is
 SHA2-256(tensor digest of the parameters || digest of the replica state there || SHA2-256 of the payload).
 
-Before the end the payload is empty. The replica state holds the state's moments and the error feedback: the unit's
-input before the end, its output there. Digests alone therefore suffice to check both ends of a trace.
+Before the end the payload is empty. At the end of a unit that evaluates, SHA2-256 of its evaluation follows. The
+replica state holds the state's moments and the error feedback: the unit's input before the end, its output there.
+Digests alone therefore suffice to check both ends of a trace.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -69,6 +70,7 @@ class Unit:
         environment: environment class, 0x hex of 32 bytes.
         device: ``"cpu"`` or ``"cuda"``.
         base: weights of the frozen base model by file name, of an adapter's unit.
+        validation: the validation split with the shards that the unit evaluates; None evaluates nothing.
     """
 
     spec: TrainingSpec
@@ -81,6 +83,7 @@ class Unit:
     environment: str
     device: str = "cpu"
     base: Mapping[str, Path] | None = None
+    validation: Split | None = None
 
     @property
     def place(self) -> LeafContext:
@@ -101,6 +104,7 @@ class UnitResult:
             that the last leaf commits to this payload and this replica state.
         train_loss: mean loss in nats over the last segment.
         steps: inner steps done.
+        evaluation: record of the losses at the start (``evaluate.sums``); empty if the unit evaluates nothing.
     """
 
     payload: bytes
@@ -111,6 +115,7 @@ class UnitResult:
     end_parameters_digest: bytes
     train_loss: float
     steps: int
+    evaluation: bytes = b""
 
     @property
     def payload_sha256(self) -> bytes:
@@ -202,9 +207,9 @@ def stream_inner_digest(
     return state_digest(parameters.digest(), slot_state_digest_of(error_feedback, moments.digest(), steps_there))
 
 
-def state_digest(parameters: bytes, slot_state: bytes, payload: bytes = b"") -> bytes:
-    """Return the digest (32 bytes) of a boundary state, from its parts' digests and the payload."""
-    return sha256(parameters + slot_state + sha256(payload))
+def state_digest(parameters: bytes, slot_state: bytes, payload: bytes = b"", evaluation: bytes = b"") -> bytes:
+    """Return the digest (32 bytes) of a boundary state; parts are digests or files."""
+    return sha256(parameters + slot_state + sha256(payload) + (sha256(evaluation) if evaluation else b""))
 
 
 def inner_digest(unit: Unit, boundary: int, state: NamedArrays, error_feedback: bytes) -> bytes:
@@ -219,10 +224,15 @@ def leaf_at(place: LeafContext, boundary: int, digest: bytes) -> bytes:
 
 
 def boundary_leaf(
-    place: LeafContext, boundary: int, parameters: bytes, slot_state: bytes, payload: bytes = b""
+    place: LeafContext,
+    boundary: int,
+    parameters: bytes,
+    slot_state: bytes,
+    payload: bytes = b"",
+    evaluation: bytes = b"",
 ) -> bytes:
     """Return leaf ``boundary`` (32 bytes) of a trace; arguments as :func:`state_digest`."""
-    return leaf_at(place, boundary, state_digest(parameters, slot_state, payload))
+    return leaf_at(place, boundary, state_digest(parameters, slot_state, payload, evaluation))
 
 
 def inner_leaf(unit: Unit, boundary: int, state: NamedArrays, error_feedback: bytes) -> bytes:
@@ -243,13 +253,14 @@ class TraceEndpoints:
         start: digest of the unit's initial replica state; None if unknown, then leaf 0 is not checked.
         parameters: digest of the parameters after the last step.
         slot_state: digest of the replica state at the end.
-        payload: the submitted payload.
+        payload, evaluation: as submitted.
     """
 
     start: bytes | None
     parameters: bytes
     slot_state: bytes
     payload: bytes
+    evaluation: bytes = b""
 
 
 def check_ends(
@@ -269,13 +280,18 @@ def check_ends(
         raise ResultMismatch(
             "wrong_start_leaf", "leaves", "leaf 0 does not match this round's checkpoint and replica state"
         )
-    if leaves[last] != boundary_leaf(place, last, ends.parameters, ends.slot_state, ends.payload):
-        raise ResultMismatch("wrong_end_leaf", "leaves", f"leaf {last} does not match this payload and replica state")
+    if leaves[last] != boundary_leaf(place, last, ends.parameters, ends.slot_state, ends.payload, ends.evaluation):
+        detail = f"leaf {last} does not match this payload, replica state and evaluation"
+        raise ResultMismatch("wrong_end_leaf", "leaves", detail)
 
 
 def check_result(unit: Unit, result: UnitResult) -> None:
     """Apply :func:`check_ends` to a result with all its files. Raises ResultMismatch."""
     ends = TraceEndpoints(
-        unit.slot_state.digest(), result.end_parameters_digest, result.slot_state_digest, result.payload
+        unit.slot_state.digest(),
+        result.end_parameters_digest,
+        result.slot_state_digest,
+        result.payload,
+        result.evaluation,
     )
     check_ends(unit.place, unit.spec, unit.checkpoint, result.leaves, ends)

@@ -11,13 +11,15 @@ from pathlib import Path
 import numpy as np
 
 from training_gym.compress.payload_format import encode_step, subtract, uplink
+from training_gym.data.dataset import evaluated_numbers
+from training_gym.evaluate.loss import sums_of
 from training_gym.model.layout import Arrays, NamedArrays
 from training_gym.model.tensors import Vector, mapped_arrays, tensor_digest, write_arrays
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import PayloadError, SpecError, StartStateMismatch, TrainingDiverged
 from training_gym.units.checkpoint import CheckpointManifest, save_state, write_checkpoint
 from training_gym.units.replica_state import ReplicaState, error_feedback_digest, save_slot_state
-from training_gym.units.steps import Group, OnStep, Train, ignore_step, train_steps
+from training_gym.units.steps import Group, OnStep, Train, ignore_step, network_of, train_steps
 from training_gym.units.trace import (
     Unit,
     UnitResult,
@@ -154,16 +156,29 @@ def unit_result(unit: Unit, digests: Sequence[bytes], state: NamedArrays, loss: 
     payload, error_feedback = _compress(unit, state)
     slot_state = ReplicaState(error_feedback, moments_of(state), steps_after(unit, unit.spec.segments))
     digest, parameters = slot_state.digest(), tensor_digest(parameters_of(state))
+    evaluation = evaluate_start(unit)
     return UnitResult(
         payload=payload,
         slot_state=slot_state,
         slot_state_digest=digest,
         place=unit.place,
-        state_digests=[*digests, state_digest(parameters, digest, payload)],
+        state_digests=[*digests, state_digest(parameters, digest, payload, evaluation)],
         end_parameters_digest=parameters,
         train_loss=loss,
         steps=unit.spec.training.inner_steps,
+        evaluation=evaluation,
     )
+
+
+def evaluate_start(unit: Unit) -> bytes:
+    """Return the record of the unit's validation samples on its start model, or empty."""
+    if unit.validation is None:
+        return b""
+    numbers = evaluated_numbers(unit.spec, unit.slot, unit.validation.order)
+    if not numbers:
+        return b""
+    network = network_of(unit, unit.checkpoint)
+    return sums_of(unit.spec, network, unit.validation, numbers, unit.device).to_bytes()
 
 
 def _compress(unit: Unit, state: NamedArrays) -> tuple[bytes, Vector]:

@@ -45,8 +45,8 @@ DISPUTE = "dispute"
 LOSS_TOLERANCE = 1e-4  # nats; the order of summation differs between processors
 _OF_THE_MOMENT = ("treasury_balance_wei",)  # changes after the receipt
 
-LossFunction = Callable[[bytes, bytes, Split], float]
-"""(canonical spec, model file, validation split) -> validation loss in nats per token.
+LossFunction = Callable[[bytes, bytes, Split, int], tuple[float, float]]
+"""(canonical spec, model file before a round, validation split, that round) -> loss and its error in nats per token.
 
 Raises GymError, BlockNotFound, ContentError, GatewayUnavailable: the base model is malformed or not available.
 """
@@ -283,12 +283,16 @@ class _RecordChecks:
                 self._expect("wrong_loss", where, "a validation loss", None)
             if loss is not None and validation is not None and index in (0, last) and stated is not None:
                 try:
-                    recomputed = loss(spec, model, validation)
+                    recomputed, deviation = loss(spec, model, validation, checkpoint.round)
                 except (GymError, *UNAVAILABLE) as error:
                     self._expect("unresolvable", where, "the model's inputs", str(error))
                     continue
                 if abs(recomputed - float(stated)) > LOSS_TOLERANCE:
                     self._expect("wrong_loss", where, f"{recomputed:.6f}", stated)
+                if abs(deviation - float(checkpoint.validation_error or "inf")) > LOSS_TOLERANCE:
+                    self._expect(
+                        "wrong_loss", f"{where}.validation_error", f"{deviation:.6f}", checkpoint.validation_error
+                    )
         first, final = (record.checkpoints[0], record.checkpoints[last]) if record.checkpoints else (None, None)
         self._expect("wrong_loss", "initial_loss", first and first.validation_loss, record.initial_loss)
         self._expect("wrong_loss", "final_loss", final and final.validation_loss, record.final_loss)

@@ -130,6 +130,7 @@ class Progress(Answer):
     rounds: int
     units: dict[str, int]
     validation_loss: str | None
+    validation_error: str | None = None
 
 
 class JobState(Answer):
@@ -164,6 +165,7 @@ class JobState(Answer):
     progress: Progress
     initial_loss: str | None
     final_loss: str | None
+    final_error: str | None = None
     final_model_cid: str | None
     created_at: datetime
     matched_at: datetime | None
@@ -193,6 +195,7 @@ class Checkpoint(Answer):
     cid: str
     model_cid: str
     validation_loss: str | None
+    validation_error: str | None = None
     pins: list[str]
 
 

@@ -296,7 +296,8 @@ def _show(state: "JobState", as_json: bool) -> None:
         print_json(state)
         return
     facts = in_zen(state.model_dump(exclude={"progress", "spec", "unit_weight_us"}))
-    print_facts(facts | {"rounds done": state.progress.round, "validation_loss": state.progress.validation_loss})
+    loss = "validation_loss", "validation_error"
+    print_facts(facts | {"rounds done": state.progress.round, **{name: getattr(state.progress, name) for name in loss}})
 
 
 def _watch(client: "Client", job_id: str | None, as_json: bool) -> None:
@@ -310,4 +311,6 @@ def _watch(client: "Client", job_id: str | None, as_json: bool) -> None:
         print_note(f"the job continues: zoo-compute job watch {job.id}, or end it: zoo-compute job cancel {job.id}")
         raise
     require_model(state)
-    print_note(f"settled; final validation loss {state.final_loss}, initially {state.initial_loss}")
+    print_note(
+        f"settled; final validation loss {state.final_loss} ± {state.final_error}, initially {state.initial_loss}"
+    )

@@ -56,6 +56,8 @@ TOKENIZER = "bpe:512"
 
 MIN_LOSS_DROP = 0.5
 """Required drop of the validation loss, in nats per token."""
+MAX_ERROR = 0.03
+"""Share of the final loss that its standard error stays below; the held-out text is short."""
 
 _VALIDATION_SHARE = 10
 _MARKER = "demo"
@@ -194,6 +196,7 @@ def receipt_checks(
     """
     money = {name: int(receipt[f"{name}_wei"]) for name in ("budget", "escrowed", "paid", "fee", "refund")}
     gain = float(receipt["initial_loss"]) - float(receipt["final_loss"])
+    error = float(receipt["final_error"]) / float(receipt["final_loss"])
     paid_places = {(unit["round"], unit["slot"]) for unit in receipt["units"] if int(unit["paid_wei"]) > 0}
     return {
         "paid + fee + refund == escrowed": money["paid"] + money["fee"] + money["refund"] == money["escrowed"],
@@ -213,6 +216,7 @@ def receipt_checks(
         ),
         "there is a checkpoint for every round": len(receipt["checkpoints"]) == rounds + 1,
         f"the loss fell by at least {min_drop}": gain >= min_drop,
+        f"the final loss is known to {MAX_ERROR:.0%}": 0 < error < MAX_ERROR,
         "the ledger equals the chain": receipt["ledger_reconciled"] is True,
     }
 

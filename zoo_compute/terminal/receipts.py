@@ -22,7 +22,7 @@ def print_receipt(receipt: dict[str, Any]) -> None:
         name: f"{short_zen(int(receipt[f'{name}_wei']))} ZEN"
         for name in ("budget", "escrowed", "paid", "fee", "refund", "treasury_balance")
     }
-    losses = ("initial_loss", "final_loss")
+    losses = ("initial_loss", "final_loss", "final_error")
     plain = ("job_id", "tier", "outcome", *losses, "final_model_cid", "settlement_tx", "ledger_reconciled")
     price = int(receipt["clearing_price_wei_per_gpu_hour"] or 0)
     print_facts({name: receipt[name] for name in plain} | {"price per GPU-hour": f"{short_zen(price)} ZEN"} | money)
@@ -35,8 +35,9 @@ def print_receipt(receipt: dict[str, Any]) -> None:
         print_records(columns, map(in_zen, receipt["slashes"]))
     for one in receipt["rollbacks"]:
         print(f"rolled back: {rollback_line(one)}")
-    rows = [[item["round"], item["validation_loss"], len(item["pins"]), item["cid"]] for item in receipt["checkpoints"]]
-    print_table(("round", "validation_loss", "pins", "cid"), rows)
+    shown = "round", "validation_loss", "validation_error", "cid"
+    rows = [[len(item["pins"]), *(item[name] for name in shown)] for item in receipt["checkpoints"]]
+    print_table(("pins", *shown), rows)
 
 
 def _verification(unit: dict[str, Any]) -> dict[str, Any]:
@@ -47,16 +48,18 @@ def _verification(unit: dict[str, Any]) -> dict[str, Any]:
     return {"sampled": ", ".join(map(str, unit["drawn_segments"])) or "none", "detection": f"{chance:.1%}"}
 
 
-def model_loss(bases: BaseFiles, spec: bytes, model: bytes, validation: Split) -> float:
-    """Return a model's validation loss in nats per token, an adapter's on its base."""
-    from training_gym.evaluate.loss import validation_loss  # loads torch
+def model_loss(bases: BaseFiles, spec: bytes, model: bytes, validation: Split, round_: int) -> tuple[float, float]:
+    """Return loss and error of the model before ``round_``, an adapter's on its base."""
+    from training_gym.evaluate.loss import evaluate, evaluation_limit  # loads torch
     from training_gym.model.network import base_of
     from training_gym.spec.config import TrainingSpec
     from training_gym.units.checkpoint import load_state
 
     known = TrainingSpec.from_dict(json.loads(spec))
     base = base_of(known.model, bases.of(known), known.training.precision) if known.reads_base else None
-    return validation_loss(known, load_state(known, model), validation, base=base)
+    most = evaluation_limit(known, round_)
+    found = evaluate(known, load_state(known, model), validation, most, base=base)
+    return found.loss, found.error
 
 
 def check_receipt(client: Client, receipt: dict[str, Any], rounds: int | None = 1) -> None:

@@ -50,7 +50,9 @@ def describe(event: Event) -> str | None:
             loss = data.get("validation_loss")
             return f"round {data['round']} of {data['rounds']} done" + (f", validation loss {loss}" if loss else "")
         case "validation":
-            return f"validation loss after round {data['round']}: {data['validation_loss']}"
+            error = data.get("validation_error")
+            shown = data["validation_loss"] + (f" ± {error}" if error else "")
+            return f"validation loss after round {data['round']}: {shown}"
         case "rollback":
             return rollback_line(data)
         case "unit" if data["status"] in ("rejected", "lost"):

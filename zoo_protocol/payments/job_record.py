@@ -18,7 +18,7 @@ from zoo_protocol import merkle
 from zoo_protocol.hashing import canonical_json, from_hex, keccak, to_hex
 from zoo_protocol.messages import JobOrder, ReplayCommitment, UnitCommitment, struct_hash
 
-KIND = "zoo-job-record/6"
+KIND = "zoo-job-record/7"
 BATCH_KIND = "zoo-settlement-batch/1"
 AGGREGATION_KIND = "zoo-aggregation/3"
 VERIFIED = "verified"
@@ -150,13 +150,14 @@ class CheckpointRecord:
     """Model before ``round``; ``cid``: its manifest, ``pins``: proven providers.
 
     ``validation_loss`` is None if unknown when the record was written. The first checkpoint and, of a completed job,
-    the last one have a loss.
+    the last one have a loss. ``validation_error`` is the loss's standard error in nats; None if unknown.
     """
 
     round: Count
     cid: str
     model_cid: str
     validation_loss: Loss | None
+    validation_error: Loss | None
     pins: list[str]
 
 

@@ -237,12 +237,19 @@ def build_receipt(
             for slash in slashes
         ],
         "checkpoints": [
-            {"round": c.round, "cid": c.cid, "validation_loss": _number(c.validation_loss), "pins": c.pins}
+            {
+                "round": c.round,
+                "cid": c.cid,
+                "validation_loss": _number(c.validation_loss),
+                "validation_error": _number(c.validation_error),
+                "pins": c.pins,
+            }
             for c in record.checkpoints
         ],
         "rollbacks": [{"round": round_, "to": one.to, "reason": one.reason} for round_, one in rollbacks.items()],
         "initial_loss": _number(record.initial_loss),
         "final_loss": _number(record.final_loss),
+        "final_error": _number(record.checkpoints[-1].validation_error) if record.checkpoints else None,
         "final_model_cid": record.final_model_cid,
         "settlement_tx": last.tx,
         "treasury_balance_wei": str(treasury_balance),

@@ -219,8 +219,11 @@ FIELDS: dict[str, Any] = {
     "down_bytes_per_second": 12_500_000,
     "initial_loss": "5.5461",
     "final_loss": "2.4107",
+    "final_error": "0.0061",
     "validation_loss": "2.9312",
+    "validation_error": "0.0114",
     "train_loss": "2.8804",
+    "evaluation": "2 16 46137344 128 1066526278942720 369098752",
     # --- money
     "budget_max": zen(12_000),
     "budget_wei": zen(12_000),

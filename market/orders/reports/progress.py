@@ -16,10 +16,11 @@ from market.training.units.models import Unit
 
 @dataclass(frozen=True, slots=True, order=True)
 class Mark:
-    """A checkpoint: round, validation loss (a decimal string; None until computed), CIDs."""
+    """A checkpoint: round, validation loss and error (decimal strings or None), CIDs."""
 
     round: int
     validation_loss: str | None
+    validation_error: str | None
     model_cid: str
     cid: str
 
@@ -34,7 +35,7 @@ class Progress:
 
 def _progress() -> CompoundSelect[*tuple[Any, ...]]:
     ids = any_(bindparam("job_ids", type_=ARRAY(Hash32)))
-    nothing = [literal(None, type_) for type_ in (Integer, String, String, String)]
+    nothing = [literal(None, type_) for type_ in (Integer, String, String, String, String)]
     units = select(Unit.job_id, Unit.status, func.count(), *nothing).where(Unit.job_id == ids)
     other = aliased(Checkpoint)
     known = select(func.max(other.round)).where(other.job_id == Job.id, other.validation_loss.is_not(None))
@@ -46,6 +47,7 @@ def _progress() -> CompoundSelect[*tuple[Any, ...]]:
             literal(None, Integer),
             Checkpoint.round,
             Checkpoint.validation_loss,
+            Checkpoint.validation_error,
             Checkpoint.model_cid,
             Checkpoint.cid,
         )
@@ -61,11 +63,11 @@ _PROGRESS = Prepared(_progress())  # every read of a job runs it
 def progress_of(session: Session, job_ids: Collection[str]) -> dict[str, Progress]:
     """Return the progress of each job, checkpoints by round."""
     found = {job_id: Progress() for job_id in job_ids}
-    for job_id, status, count, round_, loss, model_cid, cid in _PROGRESS.rows(session, {"job_ids": list(job_ids)}):
+    for job_id, status, count, *mark in _PROGRESS.rows(session, {"job_ids": list(job_ids)}):
         if status is not None:
             found[job_id].units[status] = count
         else:
-            found[job_id].checkpoints.append(Mark(round_, loss, model_cid, cid))
+            found[job_id].checkpoints.append(Mark(*mark))
     for one in found.values():
         one.checkpoints.sort()
     return found

@@ -38,6 +38,7 @@ class ReceiptCheckpoint(BaseModel):
     round: int
     cid: str
     validation_loss: float | None
+    validation_error: float | None = Field(description="Standard error of the loss.")
     pins: list[str] = Field(description="Providers that proved a copy.")
 
 
@@ -89,6 +90,7 @@ class Receipt(BaseModel):
     rollbacks: list[ReceiptRollback]
     initial_loss: float | None
     final_loss: float | None
+    final_error: float | None = Field(description="Standard error of the final loss, in nats per token.")
     final_model_cid: str | None
     settlement_tx: str
     treasury_balance_wei: str

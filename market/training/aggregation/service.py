@@ -33,14 +33,16 @@ from market.training.aggregation.rollback import best_round, needed_rollback
 from market.training.checkpoints import repository as checkpoints_repository
 from market.training.checkpoints.models import Checkpoint
 from market.training.checkpoints.service import (
+    ModelLoss,
     StoredCheckpoint,
     load_outer,
     load_parameters,
+    model_loss,
     record_checkpoint,
     rollbacks,
     store_checkpoint,
-    validation_loss,
 )
+from market.training.evaluation.service import take_unit_losses
 from market.training.leases import repository as leases_repository
 from market.training.leases.service import abandon, stop_training
 from market.training.rounds.service import fail_job
@@ -106,7 +108,7 @@ def aggregate(database: Database, settings: Settings, storage: Storage, job_id: 
         if round_.rollback is not None:
             if not _may_roll_back(database, job_id):
                 return
-            stored, verdicts = _repeat_checkpoint(database, storage, job_id, round_, round_.rollback)
+            stored, verdicts = _repeat_checkpoint(database, settings, storage, job_id, round_, round_.rollback)
         with database.transaction() as session:
             _apply(session, job_id, round_, stored, verdicts)
         _drop_stale_leaves(database, storage, job_id)
@@ -125,30 +127,32 @@ def _may_roll_back(database: Database, job_id: str) -> bool:
 
 
 def _repeat_checkpoint(
-    database: Database, storage: Storage, job_id: str, round_: _Round, rollback: Rollback
+    database: Database, settings: Settings, storage: Storage, job_id: str, round_: _Round, rollback: Rollback
 ) -> tuple[StoredCheckpoint, dict[int, Verdict]]:
     """Store the earlier checkpoint as the next one; no payload of the round is aggregated."""
     with database.transaction() as session:
         best = checkpoints_repository.checkpoint(session, job_id, rollback.to)
         assert best is not None  # it has a loss, or is the first
-        cid, loss = best.cid, best.validation_loss
+        cid, loss = best.cid, ModelLoss(best.validation_loss, best.validation_error)
     verdict = Verdict(False, ROLLED_BACK, f"the round was rolled back to checkpoint {rollback.to} ({rollback.reason})")
     verdicts = {part.place: verdict for part in round_.parts}
-    outer = outer_state_pieces(round_.spec, load_outer(storage, round_.spec, cid))
+    parameters, outer = load_parameters(storage, round_.spec, cid), load_outer(storage, round_.spec, cid)
     stored = store_checkpoint(
         storage,
         round_.spec,
         job_id=job_id,
         round_=round_.number + 1,
         parent=round_.checkpoint_cid,
-        parameters=load_parameters(storage, round_.spec, cid),
-        outer_state=outer,
+        parameters=parameters,
+        outer_state=outer_state_pieces(round_.spec, outer),
         aggregation=store_record(
             storage, job_id, round_.number, round_.checkpoint_cid, round_.parts, verdicts, rollback
         ),
         slot_states={},
     )
-    return replace(stored, validation_loss=loss), verdicts
+    if round_.is_last:  # the final model's loss is of more samples
+        loss = model_loss(storage, settings, round_.spec, parameters, round_.number + 1)
+    return replace(stored, loss=loss), verdicts
 
 
 def _drop_stale_leaves(database: Database, storage: Storage, job_id: str) -> None:
@@ -181,6 +185,8 @@ def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
             return None
         own = [unit for unit in units.values() if unit.round == number]
         state = round_state(session, job, own, settings)
+        if state.can_close(utc_now()):
+            take_unit_losses(session, job_id, own)
         rollback, best = _rollback(session, job, own)
         if rollback is not None and (state.can_close(utc_now()) or rollback.reason == DIVERGED):
             return _rolled_back(job, spec, checkpoint, units, rollback)
@@ -280,8 +286,8 @@ def _build_checkpoint(
         slot_states={slot: cid for slot, cid in states.items() if slot not in changed},
     )
     if round_.is_last:
-        loss = validation_loss(storage, settings, round_.spec, aggregated.parameters)
-        stored = replace(stored, validation_loss=loss)
+        loss = model_loss(storage, settings, round_.spec, aggregated.parameters, round_.number + 1)
+        stored = replace(stored, loss=loss)
     return stored, aggregated.verdicts
 
 
@@ -369,7 +375,7 @@ def _advance(session: Session, job: Job, stored: StoredCheckpoint, included: int
     job.current_round += 1
     now = utc_now()
     data: dict[str, object] = {"round": job.current_round, "rounds": job.rounds}
-    data |= {"validation_loss": stored.validation_loss, "included": included, "late": late}
+    data |= {**stored.loss._asdict(), "included": included, "late": late}
     emit(session, job.id, "round", data)
     if job.current_round < job.rounds:
         job.round_started_at = now

@@ -25,6 +25,7 @@ class Checkpoint(Base, CreatedAt):
     rolled_back_to: Mapped[int | None] = mapped_column(Integer)  # round of the checkpoint that it repeats
     rollback_reason: Mapped[str | None] = mapped_column(String(32))  # code of training_faults.FAULTS
     validation_loss: Mapped[str | None] = mapped_column(String(32))  # decimal string, 6 places; None: not yet known
+    validation_error: Mapped[str | None] = mapped_column(String(32))  # its standard error; None: unknown
 
 
 class Pin(Base, CreatedAt):

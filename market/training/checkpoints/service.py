@@ -3,9 +3,11 @@
 Calls with a storage are slow: no session may be open.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import NamedTuple
 
 from sqlalchemy.orm import Session
 
@@ -19,6 +21,7 @@ from market.training.checkpoints.base_models import frozen_base
 from market.training.checkpoints.models import Checkpoint
 from training_gym.aggregate.outer_step import OuterState, initial_outer_state, read_outer_state
 from training_gym.data.dataset import DatasetManifest, Split, read_split
+from training_gym.evaluate.sums import LossSums
 from training_gym.model.layout import Arrays
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.manifests import MAX_MANIFEST_BYTES
@@ -32,13 +35,26 @@ PIN_GRACE = timedelta(seconds=60)
 _FILE_ALLOWANCE = 1 << 20
 
 
+class ModelLoss(NamedTuple):
+    """Held-out loss and its standard error in nats per token, with six decimal places.
+
+    Both are None if not known yet. The error of a single sample is None.
+    """
+
+    validation_loss: str | None = None
+    validation_error: str | None = None
+
+
+_UNKNOWN = ModelLoss()
+
+
 @dataclass(frozen=True, slots=True)
 class StoredCheckpoint:
-    """Checkpoint with all files in storage; ``validation_loss`` is None until computed."""
+    """Checkpoint with all files in storage, and its loss."""
 
     cid: str
     manifest: CheckpointManifest
-    validation_loss: str | None = None
+    loss: ModelLoss = _UNKNOWN
 
 
 def state_bytes(spec: TrainingSpec) -> int:
@@ -122,16 +138,16 @@ def record_checkpoint(session: Session, stored: StoredCheckpoint, rollback: Roll
             file_cids=[cid for cid in files if cid is not None],
             rolled_back_to=None if rollback is None else rollback.to,
             rollback_reason=None if rollback is None else rollback.reason,
-            validation_loss=stored.validation_loss,
+            **stored.loss._asdict(),
         )
     )
     session.flush()
-    seen = {"round": manifest.round, "cid": stored.cid, "validation_loss": stored.validation_loss}
+    seen = {"round": manifest.round, "cid": stored.cid, **stored.loss._asdict()}
     emit(session, manifest.job_id, "checkpoint", seen)
 
 
-def validation_loss(storage: Storage, settings: Settings, spec: TrainingSpec, parameters: Arrays) -> str:
-    """Return the held-out loss in nats per token, a decimal string with six places.
+def model_loss(storage: Storage, settings: Settings, spec: TrainingSpec, parameters: Arrays, round_: int) -> ModelLoss:
+    """Return the held-out loss of the model before ``round_``.
 
     Raises:
         StorageError: storage failed, or lost the dataset or the base model.
@@ -140,12 +156,18 @@ def validation_loss(storage: Storage, settings: Settings, spec: TrainingSpec, pa
     from training_gym.evaluate import loss as evaluation  # imports torch, which only workers load
 
     validation, base = validation_split(storage, spec), frozen_base(storage, settings, spec)
-    loss = evaluation.validation_loss(spec, parameters, validation, base=base)
-    return f"{loss if loss < LARGEST_LOSS else LARGEST_LOSS:.6f}"
+    found = evaluation.evaluate(spec, parameters, validation, evaluation.evaluation_limit(spec, round_), base=base)
+    return loss_of(found)
+
+
+def loss_of(found: LossSums) -> ModelLoss:
+    """Return the loss and the error of evaluated samples."""
+    error = f"{min(found.error, LARGEST_LOSS):.6f}" if math.isfinite(found.error) else None
+    return ModelLoss(f"{found.loss if found.loss < LARGEST_LOSS else LARGEST_LOSS:.6f}", error)
 
 
 def validation_split(storage: Storage, spec: TrainingSpec) -> Split:
-    """Return the validation split in memory; raises as :func:`validation_loss`."""
+    """Return the validation split in memory; raises as :func:`model_loss`."""
     manifest = DatasetManifest.from_bytes(storage.get(spec.dataset, max_bytes=MAX_MANIFEST_BYTES))
     return read_split(
         spec, manifest, manifest.validation, lambda shard: storage.get(shard.cid, max_bytes=manifest.size_of(shard))

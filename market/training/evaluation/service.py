@@ -7,10 +7,12 @@ A flag only raises the provider's sampling rate. Flags are computed for the newe
 aggregation is decided separately, by reproducible rules (:mod:`training_gym.aggregate.robust`), and counts as a flag.
 """
 
+from collections.abc import Iterable
 from contextlib import suppress
 
 from sqlalchemy.orm import Session
 
+from market.domain.lifecycle import UnitStatus
 from market.domain.verification.sampling import FLAGGED_UNITS
 from market.jobs import repository as jobs_repository
 from market.platform.db.session import Database
@@ -21,12 +23,14 @@ from market.settings import Settings
 from market.training.checkpoints import repository as checkpoints_repository
 from market.training.checkpoints.base_models import frozen_base
 from market.training.checkpoints.models import Checkpoint
-from market.training.checkpoints.service import load_parameters, validation_loss, validation_split
+from market.training.checkpoints.service import load_parameters, loss_of, model_loss, validation_split
 from market.training.units import repository as units_repository
 from market.training.units.facts import UnitSummary
+from market.training.units.models import Unit
 from training_gym.aggregate.aggregation import sketch_seed
 from training_gym.compress.link_adaptation import decode_adapted
 from training_gym.compress.payload_format import payload_size
+from training_gym.evaluate.sums import LossSums
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import PayloadError
 from training_gym.verify.consistency import held_out, measure, outlier_flags
@@ -55,11 +59,12 @@ def validate(database: Database, settings: Settings, storage: Storage, job_id: s
     with database.advisory_lock(f"validate:{job_id}") as alone:
         while alone and (due := _newest_unknown(database, job_id)) is not None:
             spec, checkpoint = due
-            loss = validation_loss(storage, settings, spec, load_parameters(storage, spec, checkpoint.cid))
+            parameters = load_parameters(storage, spec, checkpoint.cid)
+            loss = model_loss(storage, settings, spec, parameters, checkpoint.round)
             with database.transaction() as session:
                 row = session.get_one(Checkpoint, checkpoint.id)
-                row.validation_loss = loss
-                emit(session, job_id, "validation", {"round": row.round, "cid": row.cid, "validation_loss": loss})
+                row.validation_loss, row.validation_error = loss
+                emit(session, job_id, "validation", {"round": row.round, "cid": row.cid, **loss._asdict()})
         if alone:
             examine(database, settings, storage, job_id)
 
@@ -68,7 +73,26 @@ def _newest_unknown(database: Database, job_id: str) -> tuple[TrainingSpec, Chec
     with database.transaction() as session:
         unknown = [row for row in checkpoints_repository.checkpoints(session, job_id) if row.validation_loss is None]
         job = jobs_repository.job(session, job_id)
-        return None if job is None or not unknown else (TrainingSpec.from_dict(job.spec), unknown[-1])
+        if job is None or not unknown:
+            return None
+        spec = TrainingSpec.from_dict(job.spec)
+        if spec.validation_samples:  # the present round's units evaluate its checkpoint
+            unknown = [row for row in unknown if row.round < job.current_round]
+        return (spec, unknown[-1]) if unknown else None
+
+
+def take_unit_losses(session: Session, job_id: str, units: Iterable[Unit]) -> None:
+    """Set the loss of the checkpoint that a round's units evaluated, from those delivered."""
+    trusted = set(units_repository.DELIVERED_UNIT) - {UnitStatus.DISPUTED}
+    done = [unit for unit in units if unit.evaluation is not None and unit.status in trusted]
+    row = checkpoints_repository.checkpoint(session, job_id, done[0].round) if done else None
+    if row is None or row.validation_loss is not None:
+        return
+    found = LossSums()
+    for unit in done:
+        found += LossSums.from_bytes((unit.evaluation or "").encode())
+    row.validation_loss, row.validation_error = loss = loss_of(found)
+    emit(session, job_id, "validation", {"round": row.round, "cid": row.cid, **loss._asdict()})
 
 
 def has_outlier_flag(session: Session, unit: UnitSummary) -> bool:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstrai
 from market.platform.http.types import CidString, HashString, RequestModel, SignatureString
 from market.providers.schemas import HeartbeatRequest, NodeStateView
 from market.training.commitments.schemas import AcknowledgementView
+from training_gym.evaluate.sums import MAX_BYTES
 
 MAX_WAIT_SECONDS = 30.0
 
@@ -128,6 +129,11 @@ class CompleteTraining(RequestModel):
     end_parameters_digest: HashString
     train_loss: DecimalString
     steps: int = Field(ge=1, lt=2**31)
+    evaluation: str | None = Field(
+        default=None,
+        max_length=MAX_BYTES,
+        description="Record of the losses at the start, if the job's units evaluate.",
+    )
     report: NodeReport | None = None
 
 

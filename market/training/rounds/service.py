@@ -30,10 +30,10 @@ from market.training.checkpoints.models import Checkpoint
 from market.training.checkpoints.service import (
     load_outer,
     load_parameters,
+    model_loss,
     record_checkpoint,
     state_bytes,
     store_checkpoint,
-    validation_loss,
 )
 from market.training.leases.schemas import LeaseKind
 from market.training.leases.service import cancel_now, create_lease, stop_training
@@ -319,7 +319,7 @@ def build_initial_checkpoint(database: Database, settings: Settings, storage: St
                 slot_states={},
                 outer_state=outer_state,
             )
-            stored = replace(stored, validation_loss=validation_loss(storage, settings, spec, parameters))
+            stored = replace(stored, loss=model_loss(storage, settings, spec, parameters, 0))
         except (GymError, BlobNotFound, BlobCorrupt, BlobTooLarge):
             return reason
         with database.transaction() as session:

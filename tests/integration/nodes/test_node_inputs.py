@@ -167,7 +167,7 @@ def test_spare_prefetches_what_any_replica_reads(
 ) -> None:
     texts = [TEXT[start : start + 90] for start in range(0, 20 * 90, 90)]
     shards = tuple(describe_shard(store.add(text), text) for text in texts)
-    data = {"dataset": store.add(DatasetManifest(shards, shards[:1]).to_bytes()), "replicas": 3}
+    data = {"dataset": store.add(DatasetManifest(shards, shards).to_bytes()), "replicas": 3, "validation_samples": 4}
     training = {"inner_steps": 6, "batch_size": 1}
     spec = TrainingSpec.from_dict({"model_config": MODEL, "data_config": data, "training_config": training})
     model = store.add(initial_checkpoint(spec))
@@ -184,3 +184,6 @@ def test_spare_prefetches_what_any_replica_reads(
     files = {shard for one in read for shard in one["train_data"]["files"]}
     assert len({tuple(one["train_data"]["files"]) for one in read}) > 1
     assert len(files) < len(shards)
+    evaluated = [tuple(one["validation_data"]["files"]) for one in read]
+    assert len(set(evaluated)) == 3  # samples of the slots differ
+    assert all(1 <= len(shards_read) <= 4 for shards_read in evaluated)

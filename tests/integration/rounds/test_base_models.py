@@ -14,7 +14,7 @@ from sqlalchemy import select
 from market.domain.lifecycle import JobStatus
 from market.training.checkpoints.base_models import base_files
 from market.training.checkpoints.models import Checkpoint
-from market.training.checkpoints.service import load_parameters, validation_loss
+from market.training.checkpoints.service import load_parameters, model_loss
 from market.training.rounds import service as rounds
 from training_gym.model.base import completed_settings
 from training_gym.model.folder import ModelManifest, load_files
@@ -82,7 +82,7 @@ def test_adapter_starts_with_the_loss_of_its_base(on_base: BaseWorld) -> None:
     assert adapted.validation_loss == whole.validation_loss
     world = on_base.world
     changed = {name: values + np.float32(0.5) for name, values in found.items()}
-    assert validation_loss(world.storage, world.settings, spec, changed) != whole.validation_loss
+    assert model_loss(world.storage, world.settings, spec, changed, 0).validation_loss != whole.validation_loss
 
 
 def _rewritten(folder: Path, on_base: BaseWorld, value: float | None) -> ModelManifest:

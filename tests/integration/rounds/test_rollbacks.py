@@ -77,6 +77,7 @@ def test_loss_spike_is_rolled_back_to_best_checkpoint(world: World, nodes: list[
     repeated, after = manifest(world, checkpoints(world, job_id)[best]), manifest(world, made)
     assert (made.rolled_back_to, made.model_cid, after.update, after.slot_states) == (best, repeated.model, None, {})
     assert made.validation_loss == checkpoints(world, job_id)[best].validation_loss
+    assert made.validation_error == checkpoints(world, job_id)[best].validation_error is not None
     record = AggregationRecord.from_bytes(world.storage.get(after.aggregation or "", max_bytes=2**20))
     assert record.rollback_reason == "loss_spike"
     assert (record.rolled_back_to, {one.verdict for one in record.payloads}) == (best, {"rolled_back"})

@@ -61,7 +61,8 @@ class Work:
         self.payload, state = payload, self.slot_state.digest()
         self.world.keep(self.node, payload)
         last = self.spec.segments
-        self.leaves[-1] = boundary_leaf(self.unit().place, last, self.parameters_digest, state, payload)
+        evaluation = (self.changes.get("evaluation") or "").encode()
+        self.leaves[-1] = boundary_leaf(self.unit().place, last, self.parameters_digest, state, payload, evaluation)
 
     def unit(self) -> trace_of_unit.Unit:
         task, storage = self.lease.task, self.world.storage

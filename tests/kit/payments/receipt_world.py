@@ -55,8 +55,9 @@ def slot_state_of(round_: int, slot: int) -> str:
     return cid_of_file(f"slot state {round_} {slot}".encode())
 
 
-Losses = tuple[str, str]
-"""Validation losses of the first and the last model, as in a record."""
+Losses = tuple[tuple[str, str], tuple[str, str]]
+"""Validation losses of the first and the last model with their errors, as in a record."""
+LOSSES = ("5.500000", "0.010000"), ("3.000000", "0.010000")
 
 
 class World:
@@ -64,9 +65,7 @@ class World:
 
     chain_id = 31337
 
-    def __init__(
-        self, spec: Callable[["World"], TrainingSpec] | None = None, losses: Losses = ("5.500000", "3.000000")
-    ) -> None:
+    def __init__(self, spec: Callable[["World"], TrainingSpec] | None = None, losses: Losses = LOSSES) -> None:
         """Settle a job.
 
         Args:
@@ -109,8 +108,8 @@ class World:
             slashes=[slash],
             checkpoints=checkpoints,
             windows=[job_record.WindowRecord(3, root, leaves)],
-            initial_loss=losses[0],
-            final_loss=losses[1],
+            initial_loss=losses[0][0],
+            final_loss=losses[1][0],
             final_model_cid=checkpoints[-1].model_cid,
             times={},
             batch_cid=None,
@@ -216,7 +215,7 @@ class World:
         return parent, unit, made.update
 
     def checkpoint(
-        self, round_: int, made: tuple[CheckpointRecord, UnitRecord, bytes] | None, loss: str | None
+        self, round_: int, made: tuple[CheckpointRecord, UnitRecord, bytes] | None, loss: tuple[str, str] | None
     ) -> CheckpointRecord:
         model = self.put(save_state(self.parameters))
         begun = self.spec.start_checkpoint and self.put(save_outer_state(self.spec, self.state))
@@ -229,7 +228,7 @@ class World:
             files = state, self.put(update), self.put(aggregation.to_bytes())
             linked = (parent.cid, model, *files, {"0": unit.slot_state_cid})
         manifest = CheckpointManifest(self.job_id, round_, *linked, 4 * round_, self.spec.spec_hash())
-        return CheckpointRecord(round_, self.put(manifest.to_bytes()), model, loss, [HONEST.address])
+        return CheckpointRecord(round_, self.put(manifest.to_bytes()), model, *(loss or (None, None)), [HONEST.address])
 
     def manifest(self, round_: int) -> CheckpointManifest:
         return CheckpointManifest.from_bytes(self.files[self.record.checkpoints[round_].cid])

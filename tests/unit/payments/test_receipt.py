@@ -32,7 +32,8 @@ from kit.training import TEXT, TINY
 
 from training_gym.compress.link_adaptation import top_k_levels
 from training_gym.data.dataset import one_shard
-from training_gym.evaluate.loss import validation_loss
+from training_gym.evaluate.loss import MAX_WINDOWS, evaluate
+from training_gym.evaluate.sums import LossSums
 from training_gym.model.base import completed_settings
 from training_gym.model.folder import ModelManifest, load_files
 from training_gym.spec.adapters import PREFIX
@@ -59,7 +60,9 @@ def balanced(receipt: dict[str, Any]) -> tuple[int, int]:
 def test_honest_settlement_has_no_finding_and_balances() -> None:
     world: Any = World()
     first = world.files[world.record.checkpoints[0].model_cid]
-    found = verify_job(world.job_id, world, world, lambda _spec, model, _text: 5.5 if model == first else 3.0, None)
+    found = verify_job(
+        world.job_id, world, world, lambda _spec, model, *_: (5.5 if model == first else 3.0, 0.01), None
+    )
     assert found.findings == []
     paid, fee = balanced(found.receipt)
     assert fee == (paid + fee) * FEE_BPS // 10_000
@@ -192,6 +195,7 @@ FORGED: list[tuple[str, Callable[[World], None]]] = [
     ("wrong_slash", lambda w: w.change("slashed", provider=HONEST.address)),
     ("unresolvable", lambda w: w.files.pop(w.record.checkpoints[1].cid) and None),
     ("wrong_loss", lambda w: w.change("record", final_loss="1.000000")),
+    ("wrong_loss", lambda w: w.change("record", initial_loss="1.000000")),
     ("wrong_loss", lambda w: w.hide_loss(0)),
     ("wrong_loss", lambda w: w.hide_loss(2)),
     ("wrong_model", lambda w: w.change("record", final_model_cid="other")),
@@ -206,7 +210,7 @@ def test_every_falsification_is_found(code: str, forge: Callable[[World], None])
 
 
 def test_wrong_loss_is_found() -> None:
-    assert "wrong_loss" in World().codes(lambda _spec, _model, _text: 4.2)
+    assert "wrong_loss" in World().codes(lambda *_: (4.2, 0.01))
 
 
 @pytest.fixture
@@ -228,7 +232,7 @@ def on_base(tmp_path: Path) -> Callable[[World], TrainingSpec]:
     return stored
 
 
-def merged_losses(world: World, folder: Path) -> tuple[float, float]:
+def merged_losses(world: World, folder: Path) -> tuple[LossSums, LossSums]:
     """Return the losses of the first and the last model, the adapter added into whole matrices."""
     spec, whole = world.spec, replace(world.spec, adapter=None)
     base = dict(load_files(TINY, {"model.safetensors": folder / "model.safetensors"}))
@@ -240,17 +244,19 @@ def merged_losses(world: World, folder: Path) -> tuple[float, float]:
             layer = name.removeprefix(PREFIX).replace(".lora_A.", ".")
             merged[layer] = base[layer] + np.float32(64 / 2) * (up @ down)
     held = one_shard(whole, TEXT)
-    return validation_loss(whole, base, held), validation_loss(whole, merged, held)
+    return evaluate(whole, base, held, MAX_WINDOWS), evaluate(whole, merged, held, MAX_WINDOWS)
 
 
 def test_adapter_losses_are_recomputed_on_base(on_base: Callable[[World], TrainingSpec], tmp_path: Path) -> None:
     first, final = merged_losses(World(on_base), tmp_path)
-    assert abs(first - final) > 10 * LOSS_TOLERANCE
-    world: Any = World(on_base, (f"{first:.6f}", f"{final:.6f}"))
+    assert abs(first.loss - final.loss) > 10 * LOSS_TOLERANCE
+    stated = [(f"{one.loss:.6f}", f"{one.error:.6f}") for one in (first, final)]
+    world: Any = World(on_base, (stated[0], stated[1]))
     with BaseFiles(world) as bases:
         loss = partial(model_loss, bases)
         assert verify_job(world.job_id, world, world, loss, None).findings == []
-        assert World(on_base, (f"{first:.6f}", f"{first:.6f}")).codes(loss) == {"wrong_loss"}
+        assert World(on_base, (stated[0], stated[0])).codes(loss) == {"wrong_loss"}
+        assert World(on_base, (stated[0], (stated[1][0], "0.000001"))).codes(loss) == {"wrong_loss"}
     [weights] = ModelManifest.from_bytes(world.files[world.spec.base]).files.values()
     del world.files[weights.cid]
     with BaseFiles(world) as bases:

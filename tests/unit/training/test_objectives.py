@@ -13,6 +13,7 @@ from training_gym.data.dataset import Split, one_shard, validation_samples
 from training_gym.data.samples import IGNORED, collate
 from training_gym.data.shards import Layout
 from training_gym.evaluate.loss import mean_loss, validation_loss
+from training_gym.evaluate.sums import LossSums
 from training_gym.model.folder import write_folder
 from training_gym.model.layout import Arrays, initial_parameters
 from training_gym.model.network import Base, Network, rows_on
@@ -148,11 +149,14 @@ def test_dpo_loss_equals_reference(adapted: bool) -> None:
 @pytest.mark.parametrize("adapted", [False, True])
 def test_dpo_unit_learns_and_replays(adapted: bool, tmp_path: Path) -> None:
     unit, losses = dpo_unit(adapted, tmp_path), list[float]()
+    unit = replace(unit, spec=replace(unit.spec, validation_samples=3, replicas=3), validation=unit.train)
     result = run_unit(unit, tmp_path, lambda step, loss: losses.append(loss))
     check_result(unit, result)
     for segment in range(unit.spec.segments):
         state = state_path(tmp_path, segment).read_bytes()
         assert replay_segment(unit, segment, result.leaves[segment], state) == result.leaves[segment + 1]
+    evaluated = LossSums.from_bytes(result.evaluation)
+    assert (evaluated.samples, evaluated.loss) == (3, pytest.approx(0.693147, abs=1e-5))
     assert losses[-1] < losses[0]
     assert losses[0] == pytest.approx(0.693147, abs=1e-5)  # the start is the reference
 

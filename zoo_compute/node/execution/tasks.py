@@ -4,7 +4,7 @@ Every path names a verified file; ``output`` names an existing directory.
 
 - ``train``: spec, job_id, round, slot, checkpoint, train_data, slot_state (path or null), restored_payload (path or
   null: restored into the replica state), eager_payload (path or null: applied ahead of the checkpoint), environment,
-  output
+  output, validation_data (null if the unit evaluates nothing)
 - ``replay``: the same without output, and segment, start_leaf (0x hex), state (path; null for segment 0).
   ``across`` (true) allows a unit of another environment class: the uncompressed end state is written to output.
   ``inner`` (step, nonce as 0x hex) requests the digest of the first segment's state after that step
@@ -139,6 +139,7 @@ def take_unit(task: Task, environment: str, device: str) -> Unit:
         environment=wanted,
         device=device,
         base=take_base(task),
+        validation=None if task.get("validation_data") is None else take_split(task, spec, "validation_data"),
     )
 
 
@@ -188,4 +189,5 @@ def write_unit_result(unit: Unit, result: UnitResult, output: Path) -> dict[str,
         "end_parameters_digest": to_hex(result.end_parameters_digest),
         "train_loss": result.train_loss,
         "steps": result.steps,
+        "evaluation": result.evaluation.decode(),
     }

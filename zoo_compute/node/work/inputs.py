@@ -2,14 +2,15 @@
 
 import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from training_gym.aggregate.outer_step import downlink
-from training_gym.data.dataset import DatasetManifest, Split, unit_places
+from training_gym.data.dataset import DatasetManifest, Shard, Split, evaluated_numbers, spread_places, unit_places
+from training_gym.data.order import SampleOrder
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.manifests import MAX_MANIFEST_BYTES
 from training_gym.units.checkpoint import CheckpointManifest
@@ -69,7 +70,7 @@ def unit_task(task: dict[str, Any], workspace: Workspace, gateway: GatewayClient
     """
     spec = TrainingSpec.from_dict(task["spec"])
     base = base_files(spec, workspace, gateway)  # first: a job whose base is refused downloads nothing else
-    model, data = _model_and_data(task, [task["slot"]], workspace, gateway, run)
+    model, data, validation = _model_and_data(task, [task["slot"]], workspace, gateway, run)
     payloads = {name: task[f"{name}_cid"] for name in ("restored_payload", "eager_payload")}
     return {
         "spec": task["spec"],
@@ -78,6 +79,7 @@ def unit_task(task: dict[str, Any], workspace: Workspace, gateway: GatewayClient
         "slot": task["slot"],
         "checkpoint": str(model),
         "train_data": data,
+        "validation_data": validation,
         "base": base,
         "slot_state": _slot_state_file(task, workspace, gateway),
         **{name: None if cid is None else str(workspace.fetch(gateway, cid)) for name, cid in payloads.items()},
@@ -94,17 +96,26 @@ def prefetch(task: dict[str, Any], workspace: Workspace, gateway: GatewayClient,
 
 def _model_and_data(
     task: dict[str, Any], slots: Iterable[int], workspace: Workspace, gateway: GatewayClient, run: Run
-) -> tuple[Path, dict[str, Any]]:
-    """Return a job's model and the shards that units of these slots read."""
+) -> tuple[Path, dict[str, Any], dict[str, Any] | None]:
+    """Return a job's model, and the shards that units of these slots train on and evaluate."""
     spec = TrainingSpec.from_dict(task["spec"])
     dataset = DatasetManifest.from_bytes(gateway.fetch(spec.dataset, max_bytes=MAX_MANIFEST_BYTES))
     checkpoint = CheckpointManifest.from_bytes(gateway.fetch(task["checkpoint_cid"], max_bytes=MAX_MANIFEST_BYTES))
     model = _model_file(spec, checkpoint, workspace, gateway, run)
-    sizes = [shard.size for shard in dataset.train]
-    order, steps = Split(spec, dataset.layout, sizes, {}).order, range(spec.training.inner_steps)
-    read = {shard for slot in slots for shard, _ in unit_places(spec, order, task["round"], slot, steps)}
-    files = {str(shard): str(workspace.fetch(gateway, dataset.train[shard].cid)) for shard in sorted(read)}
-    return model, {"layout": asdict(dataset.layout), "sizes": sizes, "files": files}
+    steps = range(spec.training.inner_steps)
+
+    def part(shards: Sequence[Shard], places: Callable[[SampleOrder, int], list[tuple[int, int]]]) -> dict[str, Any]:
+        sizes = [shard.size for shard in shards]
+        order = Split(spec, dataset.layout, sizes, {}).order
+        read = {shard for slot in slots for shard, _ in places(order, slot)}
+        files = {str(shard): str(workspace.fetch(gateway, shards[shard].cid)) for shard in sorted(read)}
+        return {"layout": asdict(dataset.layout), "sizes": sizes, "files": files}
+
+    train = part(dataset.train, lambda order, slot: unit_places(spec, order, task["round"], slot, steps))
+    if not spec.validation_samples:
+        return model, train, None
+    evaluated = part(dataset.validation, lambda order, slot: spread_places(order, evaluated_numbers(spec, slot, order)))
+    return model, train, evaluated
 
 
 def base_files(spec: TrainingSpec, workspace: Workspace, gateway: GatewayClient) -> dict[str, str] | None:

@@ -211,6 +211,7 @@ class Worker:
                 "end_parameters_digest": result["end_parameters_digest"],
                 "train_loss": f"{result['train_loss']:.6f}",
                 "steps": result["steps"],
+                "evaluation": result["evaluation"] or None,
                 "report": effort.report(result["seconds"]),
             },
             payload.stat().st_size,

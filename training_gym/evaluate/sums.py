@@ -1,0 +1,85 @@
+"""Sums over evaluated samples, for a mean loss and its standard error. No torch."""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from fractions import Fraction
+
+from training_gym.spec.errors import ResultMismatch
+
+_ONE = 1 << 20
+"""Fixed point of a loss: integers add up exactly, in any order."""
+_LARGEST = 1 << 20  # nats; stands for a sample's loss that is not finite
+MAX_BYTES = 512
+_FORM = re.compile(rb"(?:(?:0|[1-9][0-9]{0,79})(?: (?!$)|$)){6}")
+
+
+@dataclass(frozen=True, slots=True)
+class LossSums:
+    """Exact sums over samples with losses l, in nats / 2**20, and numbers of targets t.
+
+    Attributes:
+        samples: number of samples.
+        targets, losses: sums of t and of l.
+        target_squares, loss_squares, products: sums of t², of l² and of l·t.
+    """
+
+    samples: int = 0
+    targets: int = 0
+    losses: int = 0
+    target_squares: int = 0
+    loss_squares: int = 0
+    products: int = 0
+
+    @classmethod
+    def of(cls, losses: Sequence[float], counts: Sequence[int]) -> "LossSums":
+        """Return the sums of samples with these losses in nats and numbers of targets."""
+        whole = [round(_ONE * (one if 0 <= one < _LARGEST else _LARGEST)) for one in losses]
+        return cls(
+            samples=len(whole),
+            targets=sum(counts),
+            losses=sum(whole),
+            target_squares=sum(count**2 for count in counts),
+            loss_squares=sum(one**2 for one in whole),
+            products=sum(one * count for one, count in zip(whole, counts, strict=True)),
+        )
+
+    def __add__(self, other: "LossSums") -> "LossSums":
+        return LossSums(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
+
+    @property
+    def loss(self) -> float:
+        """The mean loss of a target in nats."""
+        return float(self._mean() / _ONE)
+
+    @property
+    def error(self) -> float:
+        """The standard error of :attr:`loss`, as of a ratio of sums; infinite for one sample."""
+        if self.samples < 2:
+            return math.inf
+        mean = self._mean()
+        squares = self.loss_squares - 2 * mean * self.products + mean**2 * self.target_squares
+        return math.sqrt(squares * self.samples / (self.samples - 1)) / (_ONE * max(1, self.targets))
+
+    def _mean(self) -> Fraction:
+        return Fraction(self.losses, max(1, self.targets))
+
+    def to_bytes(self) -> bytes:
+        """Return the record: the six integers in decimal, in order, between spaces."""
+        return " ".join(str(getattr(self, one.name)) for one in fields(self)).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "LossSums":
+        """Return a node's record. Raises ResultMismatch: malformed, or of no samples."""
+        if not _FORM.fullmatch(data) or not (found := cls(*map(int, data.split())))._is_possible():
+            raise ResultMismatch("evaluation_malformed", "evaluation", "is not a record of sums over samples")
+        return found
+
+    def _is_possible(self) -> bool:
+        return (  # Cauchy's inequality, which any samples satisfy
+            self.samples > 0
+            and self.losses**2 <= self.samples * self.loss_squares
+            and self.targets**2 <= self.samples * self.target_squares
+            and self.products**2 <= self.loss_squares * self.target_squares
+        )
