@@ -30,7 +30,7 @@ from market.training.generation import repository
 from market.training.generation.errors import ModelTooLarge, NoModelYet, SampleNotFound, SamplesBusy
 from market.training.generation.models import Generation
 from training_gym.data.dataset import DatasetManifest
-from training_gym.evaluate.text_generation import (
+from training_gym.generation.text_generation import (
     GeneratedText,
     GenerationFailed,
     GenerationTask,

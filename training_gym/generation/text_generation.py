@@ -1,6 +1,6 @@
 """Text generation in a child process with bounded time and memory.
 
-``python -m training_gym.evaluate.text_generation`` reads a :class:`GenerationTask` as JSON from stdin and prints the
+``python -m training_gym.generation.text_generation`` reads a :class:`GenerationTask` as JSON from stdin and prints the
 answer as JSON. The child has none of the caller's environment. It alone reads files of untrusted peers: a
 tokenizer's patterns can take forever, and a model can exceed the memory. It alone loads torch.
 """
@@ -80,7 +80,7 @@ def generation_memory_bytes(spec: TrainingSpec) -> int:
 
 def run_generation(task: GenerationTask) -> GeneratedText:
     """Return the text that a child generates. Raises GenerationFailed."""
-    command = [sys.executable, "-m", "training_gym.evaluate.text_generation"]
+    command = [sys.executable, "-m", "training_gym.generation.text_generation"]
     environment = {"PATH": os.defpath, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     try:
         done = subprocess.run(
