@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
+from statistics import median
 
 from training_gym.spec.errors import ResultMismatch
 
@@ -12,6 +13,8 @@ _ONE = 1 << 20
 """Fixed point of a loss: integers add up exactly, in any order."""
 _LARGEST = 1 << 20  # nats; stands for a sample's loss that is not finite
 MAX_BYTES = 512
+_MAX_SHARE, _MAX_ERRORS = 0.1, 6.0
+"""Distance of a record from the median: shares of its loss, and standard errors of a usual record."""
 _FORM = re.compile(rb"(?:(?:0|[1-9][0-9]{0,79})(?: (?!$)|$)){6}")
 
 
@@ -83,3 +86,18 @@ class LossSums:
             and self.targets**2 <= self.samples * self.target_squares
             and self.products**2 <= self.loss_squares * self.target_squares
         )
+
+
+def pooled(records: Sequence[LossSums]) -> LossSums:
+    """Return the sum of one model's records without those far from the median.
+
+    No replay has checked the records yet, and a false one could feign a spike. Of two, none is the majority.
+    """
+    if len(records) > 2:
+        middle, error = median(one.loss for one in records), median(one.error for one in records)
+        within = _MAX_SHARE * middle + _MAX_ERRORS * error
+        records = [one for one in records if abs(one.loss - middle) <= within]
+    found = LossSums()
+    for one in records:
+        found += one
+    return found

@@ -30,7 +30,7 @@ from market.training.units.models import Unit
 from training_gym.aggregate.aggregation import sketch_seed
 from training_gym.compress.link_adaptation import decode_adapted
 from training_gym.compress.payload_format import payload_size
-from training_gym.evaluate.sums import LossSums
+from training_gym.evaluate.sums import LossSums, pooled
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import PayloadError
 from training_gym.verify.consistency import held_out, measure, outlier_flags
@@ -88,9 +88,7 @@ def take_unit_losses(session: Session, job_id: str, units: Iterable[Unit]) -> No
     row = checkpoints_repository.checkpoint(session, job_id, done[0].round) if done else None
     if row is None or row.validation_loss is not None:
         return
-    found = LossSums()
-    for unit in done:
-        found += LossSums.from_bytes((unit.evaluation or "").encode())
+    found = pooled([LossSums.from_bytes((unit.evaluation or "").encode()) for unit in done])
     row.validation_loss, row.validation_error = loss = loss_of(found)
     emit(session, job_id, "validation", {"round": row.round, "cid": row.cid, **loss._asdict()})
 

@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from training_gym.data.dataset import one_shard, spread_samples
 from training_gym.evaluate import loss as evaluation
 from training_gym.evaluate.loss import MAX_WINDOWS, evaluate, evaluation_limit, mean_loss
-from training_gym.evaluate.sums import LossSums
+from training_gym.evaluate.sums import LossSums, pooled
 from training_gym.model.layout import Arrays, initial_parameters
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.costs import flops_per_unit
@@ -145,3 +145,11 @@ def test_weight_counts_the_evaluation() -> None:
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:  # others are not counted
         evaluate_start(evaluating_unit(0, 1))
     assert once - without == counter.get_total_flops()
+
+
+@pytest.mark.parametrize("false", [[0.0] * 8, [60.0] * 8, [1e9] * 8])
+def test_false_record_of_a_minority_is_left_out(false: list[float]) -> None:
+    honest = [LossSums.of(np.random.default_rng(slot).normal(30, 3, 8).tolist(), [10] * 8) for slot in range(3)]
+    liar = LossSums.of(false, [10] * 8)
+    assert pooled([*honest, liar]) == honest[0] + honest[1] + honest[2]
+    assert pooled([honest[0], liar]) == honest[0] + liar
