@@ -17,7 +17,7 @@ from market.console.pages import (
     treasury,
 )
 from market.console.pages.governance import act, guardian, timelock
-from market.console.pages.mine import access, my_jobs, new_job, node, sample
+from market.console.pages.mine import access, my_jobs, new_job, node
 
 PAGES: tuple[Page, ...] = (
     network.PAGE,
@@ -28,7 +28,6 @@ PAGES: tuple[Page, ...] = (
     overview.PAGE,
     jobs.PAGE,
     job.PAGE,
-    sample.PAGE,
     providers.PAGE,
     guardian.PAGE,
     transactions.PAGE,

@@ -26,6 +26,7 @@ from zoo_protocol.payments.job_record import MAX_ROLLBACKS
 from zoo_protocol.verification.training_faults import FAULTS
 
 router = APIRouter()
+router.include_router(sample.router)
 PAGE = Page("/jobs/", "Job", "", Audience.SIGNED_IN, router)
 JobId = Annotated[str, Path(pattern=r"^0x[0-9a-f]{64}$")]
 PATH = (

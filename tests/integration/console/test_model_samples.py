@@ -140,6 +140,7 @@ def adapted(world: World, folder: Path) -> dict[str, Any]:
     }
 
 
+@pytest.mark.long
 def test_tokenizer_of_dataset_makes_text(context: World, api: httpx.Client) -> None:
     job_id = trained_job(context, tokenized(context))
     prompt = "the quick brown fox"
@@ -149,6 +150,7 @@ def test_tokenizer_of_dataset_makes_text(context: World, api: httpx.Client) -> N
     assert row.text != expected_text(context, row, prompt)
 
 
+@pytest.mark.long
 def test_adapter_is_sampled_on_its_base(context: World, api: httpx.Client, tmp_path: Path) -> None:
     job_id = trained_job(context, adapted(context, tmp_path / "base"))
     assert text_of(sample(payer_of(context, api, job_id), job_id))

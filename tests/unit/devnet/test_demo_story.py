@@ -29,6 +29,7 @@ RECEIPT: dict[str, object] = {
     "checkpoints": [{"pins": ["a", "b", "c"]}] * CHECKPOINTS,
     "initial_loss": 5.5,
     "final_loss": 2.5,
+    "final_error": 0.05,
     "ledger_reconciled": True,
 }
 
@@ -52,6 +53,7 @@ def test_valid_receipt_passes() -> None:
         ({"checkpoints": [{"pins": ["a", "a", "b"]}] * CHECKPOINTS}, "pinned on 3 nodes"),
         ({"checkpoints": [{"pins": ["a", "b", "c"]}] * (CHECKPOINTS - 1)}, "every round"),
         ({"final_loss": 5.4}, "the loss fell"),
+        ({"final_error": 0.2}, "the final loss is known"),
         ({"ledger_reconciled": False}, "the ledger equals the chain"),
         ({"training": TRAINING | {"late": None}}, "came late"),
     ],

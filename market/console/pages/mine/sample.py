@@ -7,7 +7,6 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from sqlalchemy.orm import Session
 
 from market.accounts.service import Principal
-from market.console.page import Audience, Page
 from market.console.principals import principal_of
 from market.console.visits import CurrentVisit, Visit
 from market.jobs.errors import JobNotFound
@@ -19,7 +18,6 @@ from market.training.generation import service as generation
 from market.training.generation.service import MAX_LENGTH, MAX_PROMPT, MAX_SEED, MAX_TEMPERATURE, Prompt, Sample
 
 router = APIRouter()
-PAGE = Page("/jobs/", "Sample", "", Audience.SIGNED_IN, router)
 JobId = Annotated[str, Path(pattern=r"^0x[0-9a-f]{64}$")]
 REMEDIES = {
     "memory-short": "The worker has too little memory for this model. Sample it on your own machine.",
@@ -30,8 +28,6 @@ REMEDIES = {
     "worker-lost": "The worker stopped. Try again; sample a large model on your own machine.",
 }
 """Remedies by the code of a failed sample."""
-
-
 DEFAULTS = Prompt("The ", 100, 0.8, 0)
 
 
