@@ -174,7 +174,7 @@ def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result:
             unit.slot_state_cid, unit.slot_state_digest = result.slot_state_cid, result.slot_state_digest
             unit.leaves = list(result.leaves)
             unit.uploaded_bytes = size
-            unit.train_loss, unit.evaluation = result.train_loss, result.evaluation
+            unit.train_loss, unit.evaluation = result.train_loss, result.evaluation or None
             unit.report = None if result.report is None else result.report.model_dump()
             unit.uploaded_at = now
             lease.step = result.steps

@@ -84,11 +84,11 @@ def _newest_unknown(database: Database, job_id: str) -> tuple[TrainingSpec, Chec
 def take_unit_losses(session: Session, job_id: str, units: Iterable[Unit]) -> None:
     """Set the loss of the checkpoint that a round's units evaluated, from those delivered."""
     trusted = set(units_repository.DELIVERED_UNIT) - {UnitStatus.DISPUTED}
-    done = [unit for unit in units if unit.evaluation is not None and unit.status in trusted]
-    row = checkpoints_repository.checkpoint(session, job_id, done[0].round) if done else None
+    done = [(unit.round, record) for unit in units if (record := unit.evaluation) and unit.status in trusted]
+    row = checkpoints_repository.checkpoint(session, job_id, done[0][0]) if done else None
     if row is None or row.validation_loss is not None:
         return
-    found = pooled([LossSums.from_bytes((unit.evaluation or "").encode()) for unit in done])
+    found = pooled([LossSums.from_bytes(record.encode()) for _, record in done])
     row.validation_loss, row.validation_error = loss = loss_of(found)
     emit(session, job_id, "validation", {"round": row.round, "cid": row.cid, **loss._asdict()})
 
