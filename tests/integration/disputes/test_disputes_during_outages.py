@@ -87,7 +87,12 @@ def test_node_started_on_full_disk_answers_disputes(
 @contextmanager
 def running(live: DisputeWorld, node: Node, api_url: str, directory: Path | None = None) -> Iterator[NodeAgent]:
     idle = SimpleNamespace(
-        environment_class=node.executor.environment_class, last_class="", start=lambda: None, close=lambda: None
+        environment_class=node.executor.environment_class,
+        last_class="",
+        start=lambda: None,
+        close=lambda: None,
+        usable_processes=1,
+        network_removed=True,
     )
     directory = directory or live.directory / node.address
     config = NodeConfig(api_url, "provider", directory, "node", profile="cpu-fp32")

@@ -287,6 +287,8 @@ def test_running_nodes_reveal_and_judge_automatically(live: RefereeWorld, honest
         start=lambda: None,
         close=lambda: None,
         run=live.executor.run,
+        usable_processes=1,
+        network_removed=True,
     )
     configs = [NodeConfig(live.api_url, "provider", live.directory / honest.address, "node", profile="cpu-fp32")]
     configs += [
