@@ -122,10 +122,12 @@ def rows_of(size: Size, seeds: Sequence[Mapping[str, Result]], prefix: str) -> l
         rows.append(row(f"{own}_loss_gap", "share", [result.loss / whole.loss - 1 for result, whole in pairs]))
         rows.append(row(f"{own}_up_ratio", "x", [whole.up / result.up for result, whole in pairs]))
         rows.append(row(f"{own}_down_ratio", "x", [whole.down / result.down for result, whole in pairs]))
-        whole = [found for found in seeds if {name, *lengths} <= found.keys()]
+        whole = [found for found in seeds if name in found and len(lengths.keys() & found.keys()) > 1]
         if whole:
-            curves = [{steps: found[length].loss for length, steps in lengths.items()} for found in whole]
+            curves = [
+                {steps: found[length].loss for length, steps in lengths.items() if length in found} for found in whole
+            ]
             factors = [token_factor(found[name].loss, curve) for found, curve in zip(whole, curves, strict=True)]
-            bounded = max(factors) > 0.999 * size.steps / min(lengths.values())
+            bounded = any(found[name].loss >= max(curve.values()) for found, curve in zip(whole, curves, strict=True))
             rows.append(row(f"{own}_token_factor", "x", factors, "at least" if bounded else ""))
     return rows

@@ -164,8 +164,8 @@ def _dense(muon: float, adamw: float) -> Method:
 
 
 DENSE = Method("dense", {"optimizer": "muon"})
-OURS = _ours(15)
-TWICE_THE_SLOTS = _ours(15, parts=2)
+OURS = _ours(17)
+TWICE_THE_SLOTS = _ours(17, parts=2)
 METHODS = {
     "dense": DENSE,
     "ours": OURS,
@@ -180,9 +180,9 @@ TRIALS: dict[str, Method] = {
         f"dense, Muon {muon}, AdamW {adamw}": _dense(muon, adamw)
         for muon, adamw in ((0.02, 8e-3), (0.04, 8e-3), (0.06, 8e-3), (0.04, 4e-3), (0.04, 16e-3))
     },
-    "rounds of 15": OURS,
-    "rounds of 15, twice the slots": TWICE_THE_SLOTS,
-    "rounds of 15, averaged momentum": Method("shared_moments", OURS.settings),
+    "rounds of 15": _ours(15),
+    "rounds of 15, twice the slots": _ours(15, parts=2),
+    "rounds of 15, averaged momentum": Method("shared_moments", _ours(15).settings),
     **{f"rounds of 15, Muon {muon}": _ours(15, muon_learning_rate=muon) for muon in (0.02, 0.06)},
     **{
         f"rounds of 15, outer rate {rate}, momentum {momentum}": _ours(
