@@ -24,7 +24,7 @@ class Size:
         packages: sources of text next to the standard library; ``*`` is all.
         max_characters: size of the text.
         slots: units of a round.
-        steps: steps of the job; a multiple of every method's rounds.
+        steps: steps of the job; but in ``quick``, a multiple of every method's rounds.
         training: shared settings of the specification.
         curve: shares of ``steps`` of the shorter dense runs, each with its own decay to 0.
         device: where units run.
@@ -91,7 +91,6 @@ PROXY = replace(
     CORE,
     name="proxy",
     model=_llama(2048, 96, 256, 3, 3, 128),
-    steps=480,
     training=CORE.training | {"batch_size": 8},
 )
 """0.5 million parameters, 2 slots of 1,024 tokens: two minutes of one core a run, for first trials."""
@@ -114,7 +113,7 @@ QUICK = replace(
     packages=(),
     max_characters=400_000,
     slots=2,
-    steps=30,
+    steps=34,
     training=CORE.training | {"batch_size": 2, "warmup_steps": 2, "precision": "float32"},
 )
 SIZES = {size.name: size for size in (CORE, HALF, PROXY, GPU, QUICK)}

@@ -11,21 +11,21 @@ from benchmarks.realistic import part
 from benchmarks.realistic.corpus import Corpus, read_corpus
 from benchmarks.realistic.outcomes import Outcomes, Run
 from benchmarks.realistic.runs import KeptState, Note, Result, dense, rounds
-from benchmarks.realistic.settings import CORE, DENSE, GPU, METHODS, PROXY, QUICK, Size, specification
+from benchmarks.realistic.settings import CORE, DENSE, GPU, METHODS, PROXY, QUICK, TRIALS, Size, specification
 
 TOKENS = np.random.default_rng(1).integers(0, 500, 4_000).astype(np.uint16)
 CORPUS = Corpus(dict.fromkeys(("train", "tuning", "validation"), np.sort(TOKENS)), 0, "c" * 16)
-TINY = replace(QUICK, training=QUICK.training | {"learning_rate": 0.03, "muon_learning_rate": 0.1})
+TINY = replace(QUICK, steps=30, training=QUICK.training | {"learning_rate": 0.03, "muon_learning_rate": 0.1})
 
 
 def train(how: str, folder: Path, note: Note = lambda _: None) -> Result:
-    method = METHODS[how]
+    method = {**METHODS, **TRIALS}[how]
     spec = specification(method, TINY, 1)
     run = dense if method.how == "dense" else rounds
     return run(spec, CORPUS, "validation", KeptState(folder, 0), "cpu", note)
 
 
-@pytest.mark.parametrize(("how", "loss"), [("dense", 4.3048), ("ours", 4.4181)])
+@pytest.mark.parametrize(("how", "loss"), [("dense", 4.3048), ("rounds of 15", 4.4181)])
 def test_interrupted_run_ends_as_whole_one(tmp_path: Path, how: str, loss: float) -> None:
     def stop(_: str) -> None:
         raise KeyboardInterrupt
@@ -78,7 +78,12 @@ def test_realistic_rows_compare_within_seed() -> None:
     assert rows["realistic_parameters"].value >= 2_000_000
     assert rows["realistic_tokens"].value >= 4_000_000
     assert "realistic_diloco_loss" not in rows
+    assert rows["realistic_token_factor"].note == ""
     del found["dense_332"]
+    rows = {one.name: one for one in part.rows_of(CORE, [found], "realistic")}
+    bound = rows["realistic_token_factor"]
+    assert (bound.value, bound.note) == (pytest.approx(1.25), "at least")
+    del found["dense_408"]
     assert "realistic_token_factor" not in {one.name for one in part.rows_of(CORE, [found], "realistic")}
 
 
