@@ -317,7 +317,7 @@ def main() -> None:
 def realistic_rows(chosen: argparse.Namespace) -> list[Row]:
     """Return the realistic part's rows, after the missing runs unless ``--kept``."""
     size, seeds = SIZES["quick" if chosen.quick else chosen.size], range(1, chosen.seeds + 1)
-    runs = trials_of(size) if chosen.tune else realistic_runs(size, [1] if chosen.quick else seeds)
+    runs = trials_of(size, len(seeds)) if chosen.tune else realistic_runs(size, [1] if chosen.quick else seeds)
     if chosen.only:
         runs = [run for run in runs if run.name in chosen.only.split(",")]
     if chosen.quick:

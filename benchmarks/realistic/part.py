@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.realistic.corpus import read_corpus
 from benchmarks.realistic.outcomes import ROOT, Outcomes, Run
-from benchmarks.realistic.runs import KeptState, Result, dense, rounds, rounds_of_shared_moments, rounds_without_server
+from benchmarks.realistic.runs import KeptState, Result, dense, rounds, rounds_without_server
 from benchmarks.realistic.settings import (
     DENSE,
     METHODS,
@@ -16,14 +16,18 @@ from benchmarks.realistic.settings import (
     Size,
     specification,
 )
+from benchmarks.realistic.trial_runs import growing_rounds, mixed_rounds, overlapped_rounds, rounds_of_shared_moments
 from benchmarks.report import Row, progress, row
 from benchmarks.training.token_factor import token_factor
 
-_TRAIN = {
+TRAIN = {
     "dense": dense,
     "rounds": rounds,
     "all_gather": rounds_without_server,
     "shared_moments": rounds_of_shared_moments,
+    "growing": growing_rounds,
+    "overlapped": overlapped_rounds,
+    "mixed": mixed_rounds,
 }
 STATES = ROOT / ".benchmarks" / "realistic"
 """Folder of the corpus and of the states of unfinished runs."""
@@ -42,9 +46,10 @@ def _runs_of_seed(size: Size, seed: int) -> Iterator[Run]:
             yield Run(name, DENSE, size, seed, steps=steps)
 
 
-def trials_of(size: Size) -> list[Run]:
+def trials_of(size: Size, seeds: int = 1) -> list[Run]:
     """Return the runs of tried settings, on files without reported results."""
-    return [Run(name, method, size, TUNING_SEED, "tuning") for name, method in TRIALS.items()]
+    numbers = range(TUNING_SEED, TUNING_SEED + seeds)
+    return [Run(name, method, size, seed, "tuning") for seed in numbers for name, method in TRIALS.items()]
 
 
 def measure(runs: Sequence[Run], kept: Outcomes, states: Path = STATES) -> None:
@@ -58,7 +63,7 @@ def measure(runs: Sequence[Run], kept: Outcomes, states: Path = STATES) -> None:
         if kept.of(run, corpus.digest) is not None:
             continue
         started, spec = time.perf_counter(), specification(run.method, run.size, run.seed, run.steps)
-        train = _TRAIN[run.method.how]
+        train = TRAIN[run.method.how]
         state = KeptState(states / f"{run.size.name}-{run.split}-{run.seed}-{run.key()}")
         title = f"{run.name}, seed {run.seed}"
         result = train(spec, corpus, run.split, state, size.device, partial(_note, title))
@@ -91,14 +96,17 @@ def kept_rows(size: Size, seeds: Sequence[int]) -> list[Row]:
 
 def trial_rows(runs: Sequence[Run], kept: Outcomes) -> list[Row]:
     """Return the losses of the trials with kept results, and their bytes."""
-    rows = []
+    found: dict[str, list[Result]] = {}
+    notes = {}
     for run in runs:
-        if (found := kept.of(run)) is not None:
-            result = found[0]
+        if (outcome := kept.of(run)) is not None:
+            result = outcome[0]
+            found.setdefault(run.name, []).append(result)
             dense_bytes = 4 * run.size.model.num_parameters() * run.size.steps
-            note = f"{dense_bytes / result.up:,.0f} times fewer bytes up, {dense_bytes / result.down:,.0f} down"
-            rows.append(row(run.name, "nats per token", [result.loss], note))
-    return rows
+            notes[run.name] = (
+                f"{dense_bytes / result.up:,.0f} times fewer bytes up, {dense_bytes / result.down:,.0f} down"
+            )
+    return [row(name, "nats per token", [one.loss for one in results], notes[name]) for name, results in found.items()]
 
 
 def rows_of(size: Size, seeds: Sequence[Mapping[str, Result]], prefix: str) -> list[Row]:

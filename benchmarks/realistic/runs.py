@@ -4,7 +4,6 @@ Both kinds run real units by the library. A dense run is one unit whose batch ho
 """
 
 import json
-import math
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +27,7 @@ from training_gym.spec.config import TrainingSpec
 from training_gym.units.checkpoint import load_state, save_state
 from training_gym.units.replica_state import ReplicaState, fresh_slot_state, load_slot_state, save_slot_state
 from training_gym.units.steps import ignore_step, train_steps
-from training_gym.units.trace import Unit, boundary_shapes, parameters_of, start_state
+from training_gym.units.trace import Unit, boundary_shapes, moments_of, parameters_of, start_state, steps_after
 from training_gym.units.unit import unit_result
 
 EVALUATED = 1024
@@ -37,6 +36,7 @@ _DENSE_STEPS = 15
 """Steps of a dense run between two kept states."""
 _NO_HASH = "0x" + "00" * 32
 Note = Callable[[str], None]
+Exchange = Callable[[TrainingSpec, dict[int, ReplicaState]], dict[int, ReplicaState]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,25 +99,6 @@ def rounds_without_server(
     return replace(result, down=result.up * (spec.replicas - 1))
 
 
-def rounds_of_shared_moments(
-    spec: TrainingSpec, corpus: Corpus, held_out: str, kept: KeptState, device: str, note: Note
-) -> Result:
-    """Run :func:`rounds`; slots average Muon's momentum after each.
-
-    It travels as float32 and counts as 8 bits a value, so that the loss is the best that this can give.
-    """
-    result = rounds(spec, corpus, held_out, kept, device, note, _averaged_momentum)
-    values = sum(math.prod(tensor.shape) for tensor in spec.trained_tensors() if tensor.role == "matrix")
-    sent = values * spec.training.rounds
-    return replace(result, up=result.up + sent, down=result.down + sent)
-
-
-def _averaged_momentum(spec: TrainingSpec, states: Mapping[int, ReplicaState]) -> dict[int, ReplicaState]:
-    names = [f"exp_avg.{tensor.name}" for tensor in spec.trained_tensors() if tensor.role == "matrix"]
-    mean = {name: np.mean([state.moments[name] for state in states.values()], axis=0) for name in names}
-    return {slot: replace(state, moments={**state.moments, **mean}) for slot, state in states.items()}
-
-
 def rounds(
     spec: TrainingSpec,
     corpus: Corpus,
@@ -125,10 +106,17 @@ def rounds(
     kept: KeptState,
     device: str,
     note: Note,
-    exchange: Callable[[TrainingSpec, dict[int, ReplicaState]], dict[int, ReplicaState]] = lambda _, states: states,
+    exchange: Exchange = lambda _, states: states,
+    plan: Sequence[range] | None = None,
 ) -> Result:
-    """Run outer rounds; ``exchange`` changes the replica states after each."""
+    """Run outer rounds. A trial changes replica states after each, or trains several units in one.
+
+    Args:
+        exchange: returns the states that the next round starts with.
+        plan: the specification's rounds of each outer round; None takes one each.
+    """
     train, slots = corpus.split(spec, "train"), range(spec.replicas)
+    plan = plan or [range(number, number + 1) for number in range(spec.training.rounds)]
     notes, files = kept.load()
     done = notes or {"round": 0, "up": 0, "down": 0, "excluded": 0, "restored": [], "curve": []}
     parameters, outer = initial_parameters(spec), initial_outer_state(spec)
@@ -136,11 +124,12 @@ def rounds(
     if notes:
         parameters, outer = load_state(spec, files["model"]), load_outer_state(spec, files["outer"])
         states = {slot: load_slot_state(spec, files[f"slot-{slot}"]) for slot in slots}
-    for round_ in range(done["round"], spec.training.rounds):
+    for round_ in range(done["round"], len(plan)):
         payloads, after, losses = {}, {}, []
         for slot in slots:
-            payloads[slot], after[slot], loss = _train_unit(spec, round_, slot, parameters, train, states[slot], device)
-            losses.append(loss)
+            trained = train_units(spec, plan[round_], slot, parameters, train, states[slot], device)
+            payloads[slot], after[slot] = trained.payload, trained.state
+            losses.append(trained.loss)
         result = aggregate(spec, parameters, payloads, outer_state=outer)
         excluded = {slot: verdict.code for slot, verdict in result.verdicts.items() if not verdict.included}
         states, restored = next_replica_states(spec, after, payloads, excluded, done["restored"])
@@ -156,8 +145,8 @@ def rounds(
             "curve": [*done["curve"], round(float(np.mean(losses)), 4)],
         }
         kept.save(done, partial(_files, spec, parameters, outer, states))
-        note(f"round {round_ + 1} of {spec.training.rounds}: {done['curve'][-1]}")
-    loss = _loss(spec, parameters, corpus.split(spec, held_out), device)
+        note(f"round {round_ + 1} of {len(plan)}: {done['curve'][-1]}")
+    loss = evaluated_loss(spec, parameters, corpus.split(spec, held_out), device)
     return Result(loss, done["up"], done["down"], done["excluded"], done["curve"])
 
 
@@ -172,14 +161,35 @@ def _file(state: NamedArrays) -> dict[str, bytes]:
     return {"state": save_arrays(state)}
 
 
-def _train_unit(
-    spec: TrainingSpec, round_: int, slot: int, parameters: Arrays, train: Split, state: ReplicaState, device: str
-) -> tuple[bytes, ReplicaState, float]:
-    """Return payload, next replica state and mean loss of a unit without a trace."""
-    unit = Unit(spec, _NO_HASH, round_, slot, parameters, train, state, _NO_HASH, device)
-    end, loss = train_steps(unit, start_state(unit), range(spec.training.inner_steps), ignore_step)
-    result = unit_result(unit, [], end, loss)
-    return result.payload, result.slot_state, loss
+@dataclass(frozen=True, slots=True)
+class TrainedUnits:
+    """Result of units without a trace: payload, next replica state, end model, mean loss."""
+
+    payload: bytes
+    state: ReplicaState
+    parameters: Arrays
+    loss: float
+
+
+def train_units(
+    spec: TrainingSpec,
+    numbers: range,
+    slot: int,
+    parameters: NamedArrays,
+    train: Split,
+    state: ReplicaState,
+    device: str,
+) -> TrainedUnits:
+    """Train the units of these rounds one after the other; the payload is the whole way from ``parameters``."""
+    end, losses, unit = parameters, [], Unit(spec, _NO_HASH, 0, slot, parameters, train, state, _NO_HASH, device)
+    for number in numbers:
+        unit = replace(unit, round=number, checkpoint=end, slot_state=state)
+        boundary, loss = train_steps(unit, start_state(unit), range(spec.training.inner_steps), ignore_step)
+        losses.append(loss)
+        end = parameters_of(boundary)
+        state = replace(state, moments=moments_of(boundary), steps=steps_after(unit, spec.segments))
+    result = unit_result(replace(unit, checkpoint=parameters), [], boundary, losses[-1])
+    return TrainedUnits(result.payload, result.slot_state, dict(end), float(np.mean(losses)))
 
 
 class _AllSlots:
@@ -209,8 +219,11 @@ def dense(spec: TrainingSpec, corpus: Corpus, held_out: str, kept: KeptState, de
         kept.save(done, partial(_file, state))
         note(f"step {steps.stop} of {total}: {loss:.4f}")
     sent = 4 * spec.num_parameters() * total
-    return Result(_loss(spec, parameters_of(state), corpus.split(spec, held_out), device), sent, sent, 0, done["curve"])
+    return Result(
+        evaluated_loss(spec, parameters_of(state), corpus.split(spec, held_out), device), sent, sent, 0, done["curve"]
+    )
 
 
-def _loss(spec: TrainingSpec, parameters: NamedArrays, held_out: Split, device: str) -> float:
+def evaluated_loss(spec: TrainingSpec, parameters: NamedArrays, held_out: Split, device: str) -> float:
+    """Return the mean loss of ``EVALUATED`` held-out samples."""
     return mean_loss(spec, dict(parameters), validation_samples(held_out, EVALUATED), device)

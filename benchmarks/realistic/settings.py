@@ -174,6 +174,7 @@ METHODS = {
 }
 """Methods with results; ``ours`` has the ``realistic_`` rows."""
 TUNING_SEED = 100
+"""Of the first run of a trial; further ones count on."""
 TRIALS: dict[str, Method] = {
     **{
         f"dense, Muon {muon}, AdamW {adamw}": _dense(muon, adamw)
@@ -182,6 +183,15 @@ TRIALS: dict[str, Method] = {
     "rounds of 15": _ours(15),
     "rounds of 15, twice the slots": _ours(15, parts=2),
     "rounds of 15, averaged momentum": Method("shared_moments", _ours(15).settings),
+    "rounds of 6 to 24": Method("growing", _ours(3).settings),
+    "rounds of 15, overlapped": Method("overlapped", _ours(15).settings),
+    "rounds of 15, overlapped by mixing": Method("mixed", _ours(15).settings),
+    **{
+        f"rounds of 15, 512 entries, outer rate {rate}, momentum {momentum}": _ours(
+            15, top_k=512, down_top_k=512, outer_learning_rate=rate, outer_momentum=momentum
+        )
+        for rate, momentum in ((0.9, 0.5), (1.0, 0.0))
+    },
     **{f"rounds of 15, Muon {muon}": _ours(15, muon_learning_rate=muon) for muon in (0.02, 0.06)},
     **{
         f"rounds of 15, outer rate {rate}, momentum {momentum}": _ours(

@@ -10,8 +10,12 @@ import pytest
 from benchmarks.realistic import part
 from benchmarks.realistic.corpus import Corpus, read_corpus
 from benchmarks.realistic.outcomes import Outcomes, Run
-from benchmarks.realistic.runs import KeptState, Note, Result, dense, rounds
+from benchmarks.realistic.runs import KeptState, Note, Result, dense, rounds, train_units
 from benchmarks.realistic.settings import CORE, DENSE, GPU, METHODS, PROXY, QUICK, TRIALS, Size, specification
+from benchmarks.realistic.trial_runs import growing_plan
+from benchmarks.training.communication_settings import Method, rounds_of
+from training_gym.model.layout import initial_parameters
+from training_gym.units.replica_state import fresh_slot_state
 
 TOKENS = np.random.default_rng(1).integers(0, 500, 4_000).astype(np.uint16)
 CORPUS = Corpus(dict.fromkeys(("train", "tuning", "validation"), np.sort(TOKENS)), 0, "c" * 16)
@@ -104,6 +108,7 @@ def test_rounds_make_up_realistic_steps(size: Size) -> None:
     for run in [*part.runs_of(size, [1]), *part.trials_of(size)]:
         training = specification(run.method, run.size, run.seed, run.steps).training
         assert training.rounds * training.inner_steps == (run.steps or size.steps)
+        assert run.method.how != "growing" or training.rounds % 5 == 0
         assert training.batch_size * size.model.sequence_length >= 2048 or size is PROXY
 
 
@@ -118,3 +123,29 @@ def test_corpus_holds_out_whole_files(tmp_path: Path, monkeypatch: pytest.Monkey
     assert first.digest == again.digest
     counts = {name: int((tokens == first.separator).sum()) for name, tokens in first.tokens.items()}
     assert counts == {"train": 35, "tuning": 3, "validation": 2}  # the copy counts once
+
+
+@pytest.mark.parametrize("name", ["rounds of 15, averaged momentum", "rounds of 15, overlapped by mixing"])
+def test_trial_rules_train(tmp_path: Path, name: str) -> None:
+    spec = specification(TRIALS[name], TINY, 1)
+    result = part.TRAIN[TRIALS[name].how](spec, CORPUS, "tuning", KeptState(tmp_path / "state", 0), "cpu", lambda _: None)
+    assert len(result.curve) == 2
+    assert result.loss < 5.9  # of a fresh model 6.2
+
+
+def test_growing_rounds_cover_all_units() -> None:
+    plan = growing_plan(160, 5)
+    assert [unit for units in plan for unit in units] == list(range(160))
+    assert (len(plan), len(plan[0]), len(plan[-1])) == (32, 2, 8)
+
+
+def test_units_in_one_round_send_whole_way(tmp_path: Path) -> None:
+    """Two units of a growing round end where one unit of twice the steps does."""
+    ends = {}
+    for steps, units in ((10, range(1)), (5, range(2))):
+        method = Method("rounds", TRIALS["rounds of 10"].settings | rounds_of(steps))
+        spec = specification(method, TINY, 1)
+        start, train_split = initial_parameters(spec), CORPUS.split(spec, "train")
+        ends[steps] = train_units(spec, units, 0, start, train_split, fresh_slot_state(spec), "cpu")
+    assert ends[5].payload == ends[10].payload
+    assert ends[5].state.steps == ends[10].state.steps == 10
