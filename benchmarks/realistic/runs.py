@@ -109,10 +109,10 @@ def rounds(
     exchange: Exchange = lambda _, states: states,
     plan: Sequence[range] | None = None,
 ) -> Result:
-    """Run outer rounds. A trial changes replica states after each, or trains several units in one.
+    """Run outer rounds.
 
     Args:
-        exchange: returns the states that the next round starts with.
+        exchange: returns the replica states that the next round starts with.
         plan: the specification's rounds of each outer round; None takes one each.
     """
     train, slots = corpus.split(spec, "train"), range(spec.replicas)
@@ -180,7 +180,10 @@ def train_units(
     state: ReplicaState,
     device: str,
 ) -> TrainedUnits:
-    """Train the units of these rounds one after the other; the payload is the whole way from ``parameters``."""
+    """Train the units of these rounds one after the other.
+
+    The payload is the whole way from ``parameters``.
+    """
     end, losses, unit = parameters, [], Unit(spec, _NO_HASH, 0, slot, parameters, train, state, _NO_HASH, device)
     for number in numbers:
         unit = replace(unit, round=number, checkpoint=end, slot_state=state)
