@@ -17,6 +17,12 @@ _STEPS = {
 }
 _UPHELD = "a quorum of referees upholds the dispute; the same transaction slashes the provider"
 _REJECTED = "a quorum of referees finds the segment correct; the bond pays the provider and the referees"
+_ENDINGS = {
+    "provider_lost": "the provider missed its deadline, which upholds the dispute; the same transaction slashes it",
+    "challenger_lost": "the dispute is rejected without a committee; the bond pays the provider",
+    "undecided": "no committee signed in time: the dispute is inconclusive, and the unit is not paid",
+    "moot": "another dispute of the unit was upheld, so this one is closed",
+}
 _REASONS = {
     "step_false": "my replay of the segment does not end in the provider's state",
     "step_correct": "my replay of the segment ends in the provider's state",
@@ -39,6 +45,11 @@ def step(event: str, arguments: Mapping[str, Any], challenger: str = "the market
         return _REJECTED if arguments["providerCorrect"] else _UPHELD
     words = _STEPS.get(event)
     return None if words is None else words.format(challenger=challenger)
+
+
+def ending(outcome: str) -> str:
+    """Return how a dispute ended without a verdict; ``outcome`` is its last status."""
+    return _ENDINGS[outcome]
 
 
 def verdict(provider_correct: bool | None, reason: str = "") -> str:

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 from market.chain.contracts.codec import ChainEvent
 from market.chain.indexer import EventHandler
 from market.domain.lifecycle import DISPUTE_STATUSES, DisputeStatus
-from market.platform.events.service import MARKET, record
+from market.platform.events.service import CHAIN, record
 from market.verification.disputes import repository
 from market.verification.disputes.models import Dispute
 
@@ -96,7 +96,7 @@ def provider_of(session: Session, dispute_id: str) -> str | None:
     return None if found is None else found.provider
 
 
-def _record(session: Session, event: ChainEvent, act: str, actor: str = MARKET) -> None:
+def _record(session: Session, event: ChainEvent, act: str, actor: str = CHAIN) -> None:
     """Write the audit event of a step, which also makes open pages of the console load it."""
     record(session, ("dispute", event.args["disputeId"]), act, actor=actor, data={"tx": event.tx_hash})
 
