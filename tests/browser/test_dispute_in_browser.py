@@ -4,6 +4,7 @@ import re
 
 import httpx
 import pytest
+from kit.browser.accessibility import violations
 from kit.browser.console import Console
 from kit.disputes.adjudication_fixtures import QuorumWorld, listed_referees, world_with_quorum  # noqa: F401  (fixtures)
 from kit.disputes.dispute_fixtures import settings_of_disputes  # noqa: F401  (a fixture)
@@ -72,6 +73,7 @@ def check_provider(page: Page, live: QuorumWorld, dispute_id: str, slashed: Slas
     [line] = page.get_by_role("region", name="Penalties").get_by_role("row").all()[1:]
     expect(line).to_contain_text("incorrect computation")
     assert wei_in(line) == [slashed.amount]
+    assert violations(page) == []
     expect(line.get_by_title(slashed.tx)).to_be_visible()
     [stake] = wei_in(page.locator(".figure", has_text="Stake"))
     assert stake == live.deployed.views.stake_of(slashed.provider)
@@ -112,5 +114,6 @@ def test_dispute_is_followed_to_its_slash(
     on_chain = ChainReader(live.deployed.anvil.url, live.deployed.deployment.contracts).slash(dispute_id, OFFENCE)
     assert on_chain.amount == (STAKE_WEI + ODD_WEI) // 2
     check_story(story, on_chain.amount, verifiers)
+    assert violations(story.page) == []
     story.get_by_role("link", name=cheat.address[:6]).first.click()
     check_provider(story.page, live, dispute_id, on_chain)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from kit.browser import acts
+from kit.browser.accessibility import violations
 from kit.browser.console import Console
 from kit.chain.deployed_chain import PROVIDER, Chain
 from kit.chain.on_chain import OnChain
@@ -95,6 +96,7 @@ def test_slashed_verifier_is_released_and_active_again(console: Console, market:
     for node in (record, mine):
         expect(node.locator("#live > p .badge").nth(1)).to_have_text("jailed")
         expect(node.get_by_text("In jail without an end")).to_be_visible()
+    expect(mine.get_by_text("Ask the operator for a release.")).to_be_visible()
     mine.reload()  # its record is not a live part
     for node in (record, mine):
         penalty = node.get_by_role("region", name="Penalties").get_by_role("row").last
@@ -110,6 +112,7 @@ def test_slashed_verifier_is_released_and_active_again(console: Console, market:
         notice = node.locator(".notice", has_text="In jail until the timelock releases it: not before")
         expect(notice.locator("time")).to_have_attribute("datetime", release.ready_at.isoformat())
         expect(node.get_by_role("link", name="Release from jail")).to_have_count(0)
+        assert violations(node) == []
     record.get_by_role("link", name="Execute the release").click()
     box = acts.prepare(record)
     expect(box).to_contain_text("The simulation fails: The operation is not due")

@@ -70,10 +70,12 @@ def await_tick(console: Console, page: Page) -> None:
 
 def test_dispute_is_followed_by_open_pages(console: Console, page: Page) -> None:
     page.goto("/console/overview")
-    count = page.locator(".figure", has_text="Open disputes").locator(".value")
+    figure = page.locator(".figure", has_text="Open disputes")
+    count = figure.locator(".value")
     expect(count).to_have_text("0")
     listed = page.context.new_page()
-    listed.goto("/console/disputes?disputes.status=open")
+    listed.goto(str(figure.get_by_role("link").get_attribute("href")))
+    assert listed.url.endswith("?disputes.status=open")
     expect(lines(listed)).to_have_count(0)
     open_dispute(console)
     expect(count).to_have_text("1")

@@ -59,9 +59,9 @@ def verdict(provider_correct: bool | None, reason: str = "") -> str:
     return f"signed {'for' if provider_correct else 'against'} the provider: {_REASONS.get(reason, reason)}"
 
 
-def division(to_challenger: str, to_referees: str, burned: str) -> str:
+def division(to_challenger: str, to_referees: str, burned: str, challenger: str = "the market") -> str:
     """Return where the slashed stake went. Arguments are amounts as text."""
     return (
-        f"Of the slashed stake, {to_challenger} cover the market's costs, {to_referees} pay the referees with a "
+        f"Of the slashed stake, {to_challenger} cover {challenger}'s costs, {to_referees} pay the referees with a "
         f"signature, and {burned} are burned."
     )
