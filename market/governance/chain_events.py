@@ -15,6 +15,7 @@ from market.governance.schemas import EventKind, PayoutKind
 from market.payments.rewards import posted as posted_rewards
 from market.payments.settlement import posted as posted_batches
 from market.platform.db.base import from_unix
+from market.platform.events.service import CHAIN, record
 from zoo_protocol.acts.roles import role_name
 from zoo_protocol.acts.table import ADMINISTERED
 from zoo_protocol.hashing import to_hex
@@ -184,6 +185,8 @@ def _record(
     )
     session.flush()  # the next event of this transaction reads it
     if not at_deployment:
+        subject = ("governance", operation_id or event.tx_hash)
+        record(session, subject, kind, actor=event.args.get("sender") or event.args.get("account") or CHAIN)
         _log.warning("governance_event", kind=kind, contract=event.contract, role=role, tx=event.tx_hash)
 
 

@@ -195,7 +195,7 @@ def follow_act(tx_hash: TxHash, _: CurrentAccount, session: Reads, services: Ser
 def list_audit_entries(
     _: AdminAccount,
     session: Reads,
-    actor: Annotated[Storable | None, Query(max_length=42, description="Address of the actor, or `market`.")] = None,
+    actor: Annotated[Storable | None, Query(max_length=42, description="Address, `market` or `chain`.")] = None,
     subject: Annotated[Storable | None, Query(max_length=80, description="Id of the subject, such as a job.")] = None,
     kind: Annotated[Storable | None, Query(max_length=16, description="Kind of the subject, such as `job`.")] = None,
     search: Annotated[Storable | None, Query(max_length=80, description="Text in event, reason or data.")] = None,

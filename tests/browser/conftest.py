@@ -7,10 +7,12 @@ import pytest
 from fastapi import FastAPI
 from kit.browser.console import Console
 from kit.chain.deployed_chain import Chain
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 from market.platform.http.services import Services
 from tools.chromium import ARGUMENTS, chromium
+
+expect.set_options(timeout=30_000)  # a busy machine needs longer than the default
 
 
 @pytest.fixture(scope="module")

@@ -5,16 +5,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from kit.browser import acts
 from kit.browser.accessibility import overflow, violations
+from kit.browser.acts import prepare
 from kit.browser.console import Console
 from kit.chain.anvil import AnvilProcess
-from kit.chain.deployed_chain import ADMIN, OPERATOR, OTHER, PAYER, PROVIDER, Chain, deploy_own
+from kit.chain.deployed_chain import ADMIN, OPERATOR, OTHER, PAYER, Chain, deploy_own
 from kit.chain.settling import open_job, settlement
-from kit.records import account, provider
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Page, expect
 
 from market.chain.contracts.codec import Deployment
-from market.domain.lifecycle import ProviderStatus
 from market.domain.network import DEVNET, ZEN
 from market.governance.chain_events import HANDLERS
 
@@ -51,24 +51,9 @@ def page(console: Console) -> Page:
     return found
 
 
-def prepare(page: Page) -> Locator:
-    page.get_by_role("button", name="Prepare").click()
-    box = page.locator("#act")
-    expect(box).to_contain_text("The simulation")
-    return box
-
-
 def sign(console: Console, page: Page, confirmation: str) -> None:
-    """Prepare the act of this page, confirm it, sign it, and follow it until it is final."""
-    box = prepare(page)
-    expect(box).to_contain_text("The simulation passes.")
-    button = box.get_by_role("button", name="Sign in the wallet")
-    expect(button).to_be_disabled()
-    box.get_by_label(f"Type {confirmation} to confirm").fill(confirmation)
-    button.click()
-    expect(box.get_by_role("status")).to_contain_text("Mined")
-    index(console)
-    expect(box.get_by_role("status")).to_contain_text("Final")
+    """Sign the act of this page, and follow it until it is final."""
+    acts.sign(page, confirmation, lambda: index(console))
 
 
 def test_grant_is_proposed_and_executed(console: Console, page: Page) -> None:
@@ -199,22 +184,3 @@ def test_parameter_is_changed_by_timelock(console: Console, page: Page) -> None:
     sign(console, page, "timelock.execute")
     page.goto("/console/governance")
     expect(row).to_contain_text("4 %")
-
-
-@pytest.mark.long
-def test_provider_is_released_from_jail(console: Console, page: Page) -> None:
-    chain = console.chain
-    chain.stake(PROVIDER, 1_000 * ZEN)
-    chain.send(OPERATOR, "ProviderStaking", "slash", PROVIDER.address, 2, "0x" + "05" * 32)
-    with console.services.database.transaction() as session:
-        session.add(account(PROVIDER.address))
-        session.flush()
-        session.add(provider(PROVIDER.address, status=ProviderStatus.JAILED))
-    page.goto(f"/console/providers/{PROVIDER.address}")
-    page.get_by_role("link", name="Release from jail").click()
-    sign(console, page, "staking.release")
-    pass_delay(console)
-    page.goto("/console/governance")
-    page.get_by_role("link", name="Execute operation").click()
-    sign(console, page, "timelock.execute")
-    assert not chain.views.is_jailed(PROVIDER.address)

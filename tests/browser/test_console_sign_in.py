@@ -14,6 +14,11 @@ from market.platform.db.base import utc_now
 
 SCRIPT = "<script>window.stolen = 1</script><img src=x onerror='window.stolen = 1'>"
 
+SEND_SIGN_IN = """async (body) => {
+  const headers = { "Content-Type": "application/json", Accept: "application/json" };
+  return (await fetch("/console/sign-in", { method: "POST", headers, body })).status;
+}"""
+
 
 def test_wallet_signs_in_and_out(console: Console) -> None:
     page = console.open()
@@ -104,6 +109,16 @@ def test_form_of_another_site_changes_nothing(console: Console) -> None:
     expect(other.get_by_text("console-request-forged")).to_be_visible()
     page.goto("/console/account")
     expect(page.get_by_role("heading", name="Sessions")).to_be_visible()
+
+
+def test_replayed_signature_opens_no_session(console: Console) -> None:
+    page, thief = console.open(), console.open()
+    with page.expect_request(lambda sent: sent.method == "POST" and sent.url.endswith("/sign-in")) as signed:
+        console.sign_in(page)
+    thief.goto("/console/sign-in")
+    assert thief.evaluate(SEND_SIGN_IN, signed.value.post_data) == 401
+    thief.goto("/console/account")
+    expect(thief.get_by_role("heading", name="Sign in")).to_be_visible()
 
 
 def test_stale_page_says_since_when(console: Console) -> None:

@@ -3,11 +3,16 @@
 import pytest
 from kit.browser.accessibility import overflow, violations
 from kit.browser.console import Console
+from kit.chain.deployed_chain import ADMIN, queue_payment
 from kit.console.market_history import Seeded, seed
+from kit.records import account, provider
 from playwright.sync_api import expect
 from sqlalchemy import text
 
+from market.console.page import Audience
+from market.console.pages import PAGES
 from market.platform.db.base import utc_now
+from market.webhooks.models import WebhookEndpoint
 
 PATHS = (
     "/market",
@@ -21,7 +26,18 @@ PATHS = (
     "/providers",
     "/providers/{0.provider}",
 )
-INJECTION = "<script>window.stolen = 1</script><img src=x onerror='window.stolen = 1'>"[:64]
+INJECTION = """'"><img src=x onerror=stolen=1>"""
+WRITTEN_BY_USERS = {
+    "audit_events": ("reason", "subject_id"),
+    "benchmark_runs": ("reason",),
+    "dispute_verdicts": ("reason",),
+    "jobs": ("reason",),
+    "leases": ("reason",),
+    "providers": ("name", "site", "owner", "reason"),
+    "tx_intents": ("reason", "detail"),
+    "units": ("reason",),
+}
+DOCUMENTS_OF_USERS = {"audit_events": "data", "jobs": "request", "providers": "hardware"}
 
 
 @pytest.fixture
@@ -68,15 +84,37 @@ def test_waiting_job_loads_its_reasons(console: Console, seeded: Seeded) -> None
 
 
 def test_scripts_of_users_do_not_run(console: Console, seeded: Seeded) -> None:
+    queue_payment(console.services.database)
     with console.services.database.transaction() as session:
-        for statement in (
-            "UPDATE jobs SET request = jsonb_build_object('name', CAST(:words AS text)), reason = :words",
-            "UPDATE providers SET name = :words, site = :words, owner = :words, reason = :words",
-            "UPDATE units SET reason = :words",
-        ):
-            session.execute(text(statement), {"words": INJECTION})
-    page = console.open()
+        session.add(account(ADMIN.address))
+        session.flush()
+        session.add(provider(ADMIN.address, name=INJECTION))
+        session.add(WebhookEndpoint(owner=ADMIN.address, url=INJECTION, kinds=["status"], secret="s"))
+        for table, columns in WRITTEN_BY_USERS.items():
+            changes = ", ".join(f"{column} = CAST(:words AS text)" for column in columns)
+            session.execute(text(f"UPDATE {table} SET {changes}"), {"words": INJECTION})
+        for table, column in DOCUMENTS_OF_USERS.items():
+            session.execute(
+                text(f"UPDATE {table} SET {column} = jsonb_build_object('name', CAST(:words AS text))"),
+                {"words": INJECTION},
+            )
+    page = console.open(user_agent=INJECTION)
     console.sign_in(page)
-    for path in PATHS:
-        page.goto(f"/console{path.format(seeded)}")
-        assert page.evaluate("window.stolen === undefined && document.querySelector('main img') === null"), path
+    page.goto("/console/my/access")
+    forms = (
+        ("New key", "Key name", "Create key"),
+        ("New organisation", "Organisation name", "Create organisation"),
+    )
+    for summary, field, button in forms:
+        page.get_by_text(summary, exact=True).click()
+        page.get_by_label(field, exact=True).fill(INJECTION)
+        page.get_by_role("button", name=button, exact=True).click()
+        expect(page.locator("main")).to_contain_text(INJECTION)
+    own = [one.path for one in PAGES if one.audience is not Audience.PUBLIC]
+    shown = set()
+    for path in (*(path.format(seeded) for path in PATHS), f"/providers/{ADMIN.address}", *own):
+        page.goto(f"/console{path}")
+        assert page.evaluate("window.stolen === undefined && document.querySelector('img') === null"), path
+        if INJECTION in page.locator("main").inner_text():
+            shown.add(path)
+    assert shown > {"/my/node", "/my/access", "/account", "/audit", "/jobs", "/providers", "/transactions"}

@@ -1,9 +1,7 @@
 """Markets, nodes and command lines for the tests of the API."""
 
-import logging
 import signal
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,30 +16,16 @@ from kit.jobs.jobs_fixtures import World
 from kit.nodes.node_work_fixtures import OneNode
 from kit.payments.rewards_fixtures import RewardsWorld
 from kit.records import Records
-from kit.verification.live_fixtures import AnyLiveWorld, LiveMaker, LiveWorld, executors
+from kit.verification.live_fixtures import LiveMaker, LiveWorld
+from kit.verification.live_worlds import cheating_executor, honest_executor, live_market_maker  # noqa: F401  (fixtures)
 
 from market.chain.contracts.codec import Deployment
 from market.platform.db.session import Database
 from market.platform.http.services import Services
 from market.platform.storage.client import Storage
 from market.settings import Settings
-from zoo_compute.devnet.adversaries.adversary import executor_of
 from zoo_compute.node.execution.executor import Executor
 from zoo_protocol.messages import Domain
-
-
-@pytest.fixture(scope="session")
-def executor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
-    """A node's warm training child, shared by all tests."""
-    with executors(tmp_path_factory.mktemp("training"), Executor) as running:
-        yield running[0]
-
-
-@pytest.fixture(scope="session")
-def cheating(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
-    """An executor that skips the last step of every segment."""
-    with executors(tmp_path_factory.mktemp("cheating"), executor_of("skip-step")) as running:
-        yield running[0]
 
 
 @pytest.fixture
@@ -95,32 +79,6 @@ def provider(cli: Cli, app: FastAPI, market: RewardsWorld, monkeypatch: pytest.M
     monkeypatch.setattr("market.payments.rewards.router.utc_now", market.now)
     cli.be(PROVIDER.key)
     return cli
-
-
-@pytest.fixture
-def live_of(
-    database_url: str,
-    storage: Storage,
-    settings: Settings,
-    chain: Chain,
-    ipfs: dict[str, str],
-    executor: Executor,
-    server: tuple[FastAPI, str],
-    app: FastAPI,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-) -> Iterator[LiveMaker]:
-    """Make a live market of a given class, with stakes and windows on the chain."""
-    caplog.set_level(logging.INFO, "zoo_compute")
-    with ExitStack() as at_the_end:
-
-        def make(kind: type[AnyLiveWorld]) -> AnyLiveWorld:
-            world = kind(database_url, storage, settings, chain, ipfs["gateway"], tmp_path)
-            world.executor, world.api_url = executor, server[1]
-            at_the_end.callback(world.database.dispose)
-            return world
-
-        yield make
 
 
 @pytest.fixture

@@ -17,6 +17,12 @@ _STEPS = {
 }
 _UPHELD = "a quorum of referees upholds the dispute; the same transaction slashes the provider"
 _REJECTED = "a quorum of referees finds the segment correct; the bond pays the provider and the referees"
+_ENDINGS = {
+    "provider_lost": "the provider missed its deadline, which upholds the dispute; the same transaction slashes it",
+    "challenger_lost": "the dispute is rejected without a committee; the bond pays the provider",
+    "undecided": "no committee signed in time: the dispute is inconclusive, and the unit is not paid",
+    "moot": "another dispute of the unit was upheld, so this one is closed",
+}
 _REASONS = {
     "step_false": "my replay of the segment does not end in the provider's state",
     "step_correct": "my replay of the segment ends in the provider's state",
@@ -41,6 +47,11 @@ def step(event: str, arguments: Mapping[str, Any], challenger: str = "the market
     return None if words is None else words.format(challenger=challenger)
 
 
+def ending(outcome: str) -> str:
+    """Return how a dispute ended without a verdict; ``outcome`` is its last status."""
+    return _ENDINGS[outcome]
+
+
 def verdict(provider_correct: bool | None, reason: str = "") -> str:
     """Return what a referee signed; ``provider_correct`` is None without a signature."""
     if provider_correct is None:
@@ -48,9 +59,9 @@ def verdict(provider_correct: bool | None, reason: str = "") -> str:
     return f"signed {'for' if provider_correct else 'against'} the provider: {_REASONS.get(reason, reason)}"
 
 
-def division(to_challenger: str, to_referees: str, burned: str) -> str:
+def division(to_challenger: str, to_referees: str, burned: str, challenger: str = "the market") -> str:
     """Return where the slashed stake went. Arguments are amounts as text."""
     return (
-        f"Of the slashed stake, {to_challenger} cover the market's costs, {to_referees} pay the referees with a "
+        f"Of the slashed stake, {to_challenger} cover {challenger}'s costs, {to_referees} pay the referees with a "
         f"signature, and {burned} are burned."
     )

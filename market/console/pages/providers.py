@@ -5,15 +5,18 @@ from typing import Any
 
 from fastapi import APIRouter
 from fastapi.responses import HTMLResponse
+from sqlalchemy.orm import Session
 
 from market.console import charts
 from market.console.page import Audience, Page
 from market.console.reads import providers as reads
+from market.console.reads.governance import queued_release
 from market.console.tables import Column, Filter, Table
 from market.console.visits import CurrentVisit
 from market.domain.lifecycle import ProviderStatus
 from market.domain.network import EPOCH_SECONDS
-from market.platform.db.base import from_unix
+from market.governance.schemas import OperationView
+from market.platform.db.base import from_unix, utc_now
 from market.providers.errors import ProviderNotFound
 from market.providers.models import Provider
 from market.settings import split_list
@@ -55,17 +58,26 @@ def show_provider(visit: CurrentVisit, address: str) -> HTMLResponse:
     """Return the record of one node."""
     with visit.services.database.reading() as session:
         record = reads.read_record(session, address[:42])
-    if record is None:
-        raise ProviderNotFound(f"{address[:42]!r} is not registered", field="address")
-    return visit.render("market/provider.html", **record_values(visit, record))
+        if record is None:
+            raise ProviderNotFound(f"{address[:42]!r} is not registered", field="address")
+        release = release_of(session, visit, record.provider)
+    return visit.render("market/provider.html", **record_values(visit, record, release))
 
 
-def record_values(visit: CurrentVisit, record: reads.Record) -> dict[str, Any]:
+def release_of(session: Session, visit: CurrentVisit, node: Provider) -> OperationView | None:
+    """Return the queued release of a jailed node; None without one."""
+    if node.status != ProviderStatus.JAILED:
+        return None
+    return queued_release(session, visit.deployment, visit.services.network, utc_now(), node.address)
+
+
+def record_values(visit: CurrentVisit, record: reads.Record, release: OperationView | None) -> dict[str, Any]:
     """Return the values of a record's template."""
     visit.names[record.provider.address] = record.provider.name
     days = [(datetime.combine(day, time(), UTC), [charts.decimal_zen(wei)]) for day, wei in record.earnings.by_day]
     return {
         "record": record,
+        "release": release,
         "tier": next((tier for tier in visit.services.network.tiers if tier.id == record.provider.tier_id), None),
         "calendar": [(from_unix(day.epoch * EPOCH_SECONDS), _shade(day.uptime_bps), day) for day in record.calendar],
         "pay": charts.time_series(days, ("paid",)),

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from market.chain.contracts.codec import ChainEvent
 from market.chain.repository import final_events_about
 from market.console.reads.providers import STAKE_WEI
-from market.domain.lifecycle import DISPUTE_OPEN, UNIT_DECIDED, DisputeStatus
+from market.domain.lifecycle import DISPUTE_OPEN, DISPUTE_STATUSES, UNIT_DECIDED, DisputeStatus
 from market.jobs.models import Job
 from market.platform.db.base import from_unix
 from market.platform.db.rows import from_row
@@ -228,7 +228,11 @@ def _committed(session: Session, unit: Unit | None) -> list[StoryStep]:
 
 
 def _steps(events: Sequence[ChainEvent], challenger: str) -> list[StoryStep]:
+    is_judged = any(event.name == "VerdictGiven" for event in events)
     told = [(event, dispute_story.step(event.name, event.args, challenger)) for event in events]
+    if not is_judged:
+        ends = [event for event in events if event.name == "DisputeEnded"]
+        told += [(event, dispute_story.ending(DISPUTE_STATUSES[event.args["outcome"]])) for event in ends]
     return [StoryStep(from_unix(event.timestamp), words, event.tx_hash) for event, words in told if words is not None]
 
 
@@ -249,8 +253,8 @@ def _committee(session: Session, dispute: Dispute) -> list[Seat]:
 
 def _division(events: Sequence[ChainEvent], challenger: str, bond_wei: int) -> Division | None:
     ended = next((event for event in events if event.name == "DisputeEnded"), None)
-    slashed = sum(event.args["amount"] for event in events if event.name == "Slashed")
-    if ended is None or not slashed:
+    slash = next((event for event in events if event.name == "Slashed"), None)
+    if ended is None or slash is None:
         return None
     credited: dict[str, int] = {}
     for event in events:
@@ -258,7 +262,9 @@ def _division(events: Sequence[ChainEvent], challenger: str, bond_wei: int) -> D
             account = event.args["account"]
             credited[account] = credited.get(account, 0) + event.args["amount"]
     to_challenger = credited.pop(challenger, bond_wei) - bond_wei
-    return Division(slashed, to_challenger, sum(credited.values()), ended.args["burned"])
+    # Staking burns what is not the dispute's share; the dispute burns the rest of its share.
+    burned = slash.args["amount"] - slash.args["share"] + ended.args["burned"]
+    return Division(slash.args["amount"], to_challenger, sum(credited.values()), burned)
 
 
 def sampling(session: Session) -> list[SamplingRate]:

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
-from market.chain.contracts.codec import Deployment
+from market.chain.contracts.codec import Deployment, encode_call
 from market.chain.service import final_events_named
 from market.domain.network import NetworkParameters
 from market.governance import service
@@ -75,9 +75,23 @@ def queued_payments(
     session: Session, deployment: Deployment, network: NetworkParameters, now: datetime
 ) -> list[OperationView]:
     """Return payments of the treasury that wait in the timelock."""
+    return [one for one in _pending(session, deployment, network, now) if one.act in _PAYMENTS]
+
+
+def queued_release(
+    session: Session, deployment: Deployment, network: NetworkParameters, now: datetime, address: str
+) -> OperationView | None:
+    """Return the release of a node from jail that waits in the timelock; None without one."""
+    data = "0x" + encode_call("ProviderStaking", "release", [address]).hex()
+    pending = _pending(session, deployment, network, now)
+    return next((one for one in pending if one.act == "staking.release" and one.calls[0].data == data), None)
+
+
+def _pending(
+    session: Session, deployment: Deployment, network: NetworkParameters, now: datetime
+) -> list[OperationView]:
     contracts = service.contracts_of(session, deployment, network)
-    pending = service.operations(session, contracts, now, pending=True, limit=_MAX_PENDING)
-    return [one for one in pending if one.act in _PAYMENTS]
+    return service.operations(session, contracts, now, pending=True, limit=_MAX_PENDING)
 
 
 def _need(contract: str, role: str | None, holders: Sequence[RoleHolder], address: str) -> RoleNeed:

@@ -8,13 +8,16 @@ from typing import Any, TypeVar
 from sqlalchemy import ColumnElement, Date, Select, cast, func, or_, select
 from sqlalchemy.orm import Session
 
+from market.chain.contracts.codec import ChainEvent
+from market.chain.service import final_events_of_kind
 from market.console.tables import PAGE_ROWS
 from market.domain.nodes.reliability import Evidence, ScoreParts, score_parts
 from market.domain.nodes.uptime import epoch_of, uptime_bps
 from market.domain.verification.dispute_routes import DecidedBy
+from market.domain.verification.sampling import OFFENCE_IDS
 from market.payments.rewards.models import RewardEarning, RewardPost
 from market.payments.settlement.models import SettlementBatch, SettlementClaim
-from market.platform.db.base import utc_now
+from market.platform.db.base import from_unix, utc_now
 from market.platform.db.rows import from_row
 from market.providers.models import (
     AskRow,
@@ -26,6 +29,7 @@ from market.providers.models import (
     Stake,
 )
 from market.providers.record import repository as record_repository
+from market.verification.disputes.models import Dispute
 from market.verification.penalties.models import LatePenalty, Slash
 
 CALENDAR_EPOCHS = 180
@@ -49,14 +53,24 @@ class Day:
 
 @dataclass(frozen=True, slots=True)
 class Penalty:
-    """One penalty with its evidence. Amount and transaction are None until they are final."""
+    """One penalty with its evidence. Amount and transaction are None until they are final.
+
+    Attributes:
+        evidence: on chain: id of the dispute, or digest of the document.
+        evidence_cid: None if another challenger has the document.
+    """
 
     at: datetime
     offence: str
     path: str
-    evidence_cid: str
+    evidence: str
+    evidence_cid: str | None
     amount_wei: int | None
     tx: str | None
+
+    @property
+    def dispute_id(self) -> str | None:
+        return self.evidence if self.path == DecidedBy.DISPUTE else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +144,10 @@ def read_record(session: Session, address: str) -> Record | None:
 
 
 def penalties_of(session: Session, address: str) -> list[Penalty]:
-    """Return a node's newest penalties of all kinds, newest first."""
+    """Return a node's newest penalties of all kinds, newest first.
+
+    The market has no record of slashes that other challengers obtained; those are read from final events.
+    """
     newest: list[tuple[Slash | LatePenalty | DowntimePenalty, str]] = []
     for slash in _newest(session, Slash, address):
         newest.append((slash, slash.offence))
@@ -142,7 +159,25 @@ def penalties_of(session: Session, address: str) -> list[Penalty]:
         from_row(Penalty, row, at=row.created_at, offence=offence, path=getattr(row, "path", DecidedBy.OPERATOR))
         for row, offence in newest
     ]
+    recorded = {penalty.evidence for penalty in penalties}
+    of_node = [f"0x{int(address, 16):064x}"]
+    for event in final_events_of_kind(session, "ProviderStaking", "Slashed", of_node):
+        if event.args["evidence"] not in recorded:
+            penalties.append(_foreign(session, event))
     return sorted(penalties, key=lambda penalty: penalty.at, reverse=True)[:PAGE_ROWS]
+
+
+def _foreign(session: Session, event: ChainEvent) -> Penalty:
+    is_dispute = session.get(Dispute, event.args["evidence"]) is not None
+    return Penalty(
+        at=from_unix(event.timestamp),
+        offence=next(name for name, number in OFFENCE_IDS.items() if number == event.args["offence"]),
+        path=DecidedBy.DISPUTE if is_dispute else DecidedBy.OPERATOR,
+        evidence=event.args["evidence"],
+        evidence_cid=None,
+        amount_wei=event.args["amount"],
+        tx=event.tx_hash,
+    )
 
 
 _Kind = TypeVar("_Kind", Slash, LatePenalty, DowntimePenalty)

@@ -59,7 +59,7 @@ async function follow(state, hash) {
 // Hash of the transaction that the wallet sent.
 async function send(prepared, sender) {
   const wallet = window.zooWallet.chosenWallet();
-  if (wallet === null) throw new Error("This tab knows no wallet. Sign in again here.");
+  if (wallet === null) throw new Error("This browser does not know the wallet. Sign in again here.");
   const [from] = await wallet.request({ method: "eth_accounts" });
   if (sender && from.toLowerCase() !== sender.toLowerCase()) {
     throw new Error(`The wallet offers ${from}; this act was prepared for ${sender}. Choose that account in the wallet.`);

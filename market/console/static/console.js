@@ -2,6 +2,7 @@
 "use strict";
 
 const LATE_MS = 15000;
+const UNSEEN_MS = 10000; // a change that is this much older than the page is on it
 const localTime = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" }); // seconds in the title
 
 function prepare(root) {
@@ -53,24 +54,37 @@ async function copy(button) {
 }
 
 // Live parts: a page with #live loads that part again after each change, and says when no tick came for long.
+// Hidden pages, and those where the person fills in a form of that part, load it later.
 function watch() {
   const state = document.getElementById("live-state");
   if (!document.getElementById("live") || !state) return;
-  let last = Date.now(), change = null;
+  let last = Date.now(), shown = null, loading = null;
   const show = () => {
     const late = Date.now() - last > LATE_MS;
     state.hidden = false;
     state.classList.toggle("stale", late);
     state.textContent = late ? `Stale since ${localTime.format(last)}` : "Live";
   };
+  const waits = () => document.hidden || document.activeElement.closest("#live form");
+  const load = (change) => {
+    loading = change;
+    htmx.ajax("GET", location.href, { target: "#live", select: "#live", swap: "outerHTML" })
+      .catch(() => {}) // the next tick tries again
+      .finally(() => { loading = null; });
+  };
+  document.addEventListener("htmx:beforeSwap", ({ detail }) => {
+    if (detail.target.id !== "live" || !detail.shouldSwap) return;
+    if (new URL(detail.xhr.responseURL).pathname !== location.pathname) location.reload(); // the session has ended
+    else if (!waits()) return void (shown = loading);
+    detail.shouldSwap = false;
+  });
   const source = new EventSource("/console/live");
   source.addEventListener("tick", (event) => {
     const tick = JSON.parse(event.data);
     last = Date.now();
-    if (change !== null && tick.change !== change && !document.hidden) {
-      htmx.ajax("GET", location.href, { target: "#live", select: "#live", swap: "outerHTML" });
-    }
-    change = tick.change;
+    const isRecent = Date.parse(tick.changed_at) >= Date.parse(state.dataset.renderedAt) - UNSEEN_MS;
+    if (shown === null && !isRecent) shown = tick.change;
+    if (tick.change !== shown && loading === null && !waits()) load(tick.change);
     show();
   });
   setInterval(show, 2000);

@@ -24,9 +24,9 @@ function devnetProvider(address) {
   };
 }
 
-// The wallet of this session, for acts; null if the page was opened elsewhere.
+// The wallet of this session, for acts; null if another browser signed in.
 function chosenWallet() {
-  const key = sessionStorage.getItem(CHOSEN);
+  const key = localStorage.getItem(CHOSEN);
   if (key === null) return null;
   if (key.startsWith("0x")) return devnetProvider(key);
   return wallets.get(key)?.provider ?? null;
@@ -41,7 +41,7 @@ async function signIn(key, provider) {
   const { message } = await post("/console/sign-in/challenge", { address });
   const signature = await provider.request({ method: "personal_sign", params: [hex(message), address] });
   await post("/console/sign-in", { message, signature });
-  sessionStorage.setItem(CHOSEN, key);
+  localStorage.setItem(CHOSEN, key);
   location.assign(document.getElementById("sign-in").dataset.next);
 }
 

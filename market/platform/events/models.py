@@ -42,5 +42,5 @@ class AuditEvent(Base, CreatedAt):
     from_status: Mapped[str | None] = mapped_column(String(16))
     to_status: Mapped[str | None] = mapped_column(String(16))
     reason: Mapped[str | None] = mapped_column(String(64))
-    actor: Mapped[str] = mapped_column(String(42))  # an address, or "market"
+    actor: Mapped[str] = mapped_column(String(42))  # an address, "market" or "chain"
     data: Mapped[dict[str, object]] = mapped_column(JSONB, default=dict)

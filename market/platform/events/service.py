@@ -16,6 +16,7 @@ from market.platform.events.models import AuditEvent, JobEventRow
 from market.platform.events.repository import AuditFilters
 
 MARKET = "market"  # actor of transitions without an account
+CHAIN = "chain"  # actor of final events whose sender the market does not know
 OnAnnounced = Callable[[Session, Collection[int]], None]
 
 _STEP_RETENTION = timedelta(days=1)
@@ -102,7 +103,7 @@ def audit_entries(
     """Return audit entries, newest first.
 
     Args:
-        actor: address, or ``market``.
+        actor: address, ``market`` or ``chain``.
         subject: id of the subject, such as a job.
         kind: kind of the subject, such as ``job``.
         search: text in event, reason or data, in any case.

@@ -107,6 +107,23 @@ def test_provider_record_has_score_calendar_and_penalties(read: Callable[..., An
     assert read(providers.read_record, "0x" + "00" * 20) is None
 
 
+def test_slash_by_other_challenger_is_among_penalties(
+    database: Database, read: Callable[..., Any], seeded: Seeded
+) -> None:
+    def of_node() -> list[providers.Penalty]:
+        dispute = read(lambda session: session.get_one(Dispute, seeded.dispute_id))
+        found: list[providers.Penalty] = read(providers.penalties_of, dispute.provider)
+        return found
+
+    [ours] = of_node()
+    with database.transaction() as session:
+        session.execute(text("DELETE FROM slashes"))
+    [foreign] = of_node()
+    assert (foreign.offence, foreign.path, foreign.amount_wei) == (ours.offence, ours.path, ours.amount_wei)
+    assert foreign.dispute_id == ours.dispute_id == seeded.dispute_id
+    assert (foreign.evidence_cid, ours.evidence_cid) == (None, "bafyevidence1")
+
+
 def _slashed(read: Callable[..., Any]) -> list[providers.Record]:
     found = read(lambda session: session.execute(providers.node_lines()).all())
     return [read(providers.read_record, line.address) for line in found]
@@ -176,6 +193,9 @@ def test_story_names_transactions_verdicts_and_division(read: Callable[..., Any]
     judging = read(disputes.read_story, seeded.open_dispute_id, BOND_WEI)
     assert [seat.words for seat in judging.committee][1:] == ["has not signed yet"] * 2
     assert judging.division is None
+    undecided = read(lambda session: session.scalar(select(Dispute.id).where(Dispute.status == "undecided")))
+    ended = read(disputes.read_story, undecided, BOND_WEI).steps[-1].words
+    assert ended.startswith("no committee signed in time")
     assert read(disputes.read_story, "0x" + "00" * 32, BOND_WEI) is None
 
 

@@ -16,7 +16,7 @@ from market.governance.models import GovernanceEvent
 from market.governance.schemas import EventView, OperationView, ParameterValue, PreparedView
 from market.platform.db.base import utc_now
 from market.platform.db.session import Database
-from market.platform.events.service import audit_entries
+from market.platform.events.service import CHAIN, audit_entries
 from zoo_protocol import abi
 from zoo_protocol.acts.calls import Contracts
 
@@ -111,9 +111,11 @@ def test_operation_is_followed_to_its_execution(governed: GovernanceWorld) -> No
     with governed.database.transaction() as session:
         [role] = service.role_holders(session, OTHER.address)
         entries = audit_entries(session, kind="act", search="PROPOSE")
+        events = audit_entries(session, subject=waiting.id)
         assert acts.follow(session, governed.chain.views, tx).status == "final"
     assert (role.contract, role.role) == ("JobEscrow", "OPERATOR_ROLE")
     assert [(entry.subject_id, entry.actor) for entry in entries] == [("jobescrow.grant-role", ADMIN.address)]
+    assert [(entry.event, entry.actor) for entry in events] == [("call_executed", CHAIN), ("call_scheduled", CHAIN)]
     assert governed.alarms() == []  # the execution follows from the reported proposal
 
 
@@ -128,7 +130,7 @@ def test_unreported_proposal_raises_alarms_until_acknowledged(governed: Governan
     assert {alarm.kind for alarm in governed.alarms()} == {"call_scheduled", "call_executed", "role_granted"}
     with governed.database.transaction() as session:
         service.acknowledge(session, proposed.id, ADMIN.address)
-        [entry] = audit_entries(session, kind="governance")
+        [entry] = audit_entries(session, kind="governance", search="acknowledge")
     assert (entry.event, entry.actor, entry.data) == ("acknowledge", ADMIN.address, {"kind": "call_scheduled"})
     assert governed.alarms() == []
 

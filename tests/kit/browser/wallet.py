@@ -1,4 +1,4 @@
-"""A wallet in a page: an EIP-1193 provider that anvil backs, announced by EIP-6963."""
+"""A wallet in a browser: an EIP-1193 provider that anvil backs, announced by EIP-6963."""
 
 from typing import Any
 
@@ -34,8 +34,8 @@ class TestWallet:
         self.address, self.refuses = address, False
         self.asked: list[str] = []
         self._anvil = anvil
-        page.expose_function("zooTestWallet", self._answer)
-        page.add_init_script(_PROVIDER)
+        page.context.expose_function("zooTestWallet", self._answer)
+        page.context.add_init_script(_PROVIDER)
 
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         method, params = request["method"], request["params"]

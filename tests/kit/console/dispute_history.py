@@ -106,6 +106,7 @@ def _events(
     states = [hash32("state", n) for n in range(5)]
     opened = {"unitId": key, "provider": provider, "challenger": challenger, "segments": 4}
     drawn = {"draw": 0, "committee": list(referees)}
+    slashed = {"provider": provider, "offence": 2, "evidence": dispute_id, "amount": 500 * ZEN, "share": 100 * ZEN}
     credited = [(challenger, BOND_WEI + 50 * ZEN), *((referee, 10 * ZEN) for referee in referees)]
     return [
         ("Disputes", "DisputeOpened", of | opened),
@@ -122,12 +123,12 @@ def _events(
             "VerdictGiven",
             of | {"draw": 0, "providerCorrect": status == DisputeStatus.CHALLENGER_LOST, "signatures": len(referees)},
         ),
-        ("ProviderStaking", "Slashed", {"provider": provider, "evidence": dispute_id, "amount": 500 * ZEN}),
+        ("ProviderStaking", "Slashed", slashed),
         *(("Disputes", "Credited", of | {"account": one, "amount": amount}) for one, amount in credited),
         (
             "Disputes",
             "DisputeEnded",
-            of | {"unitId": key, "outcome": state, "burned": 420 * ZEN},
+            of | {"unitId": key, "outcome": state, "burned": 20 * ZEN},
         ),
     ]
 

@@ -4,7 +4,7 @@ from fastapi import APIRouter
 from fastapi.responses import HTMLResponse
 
 from market.console.page import Audience, Page
-from market.console.pages.providers import record_values
+from market.console.pages.providers import record_values, release_of
 from market.console.reads import mine as reads
 from market.console.reads import providers as provider_reads
 from market.console.visits import CurrentVisit
@@ -24,10 +24,11 @@ def show_node(visit: CurrentVisit) -> HTMLResponse:
         if record is None:
             raise NotRegistered(f"{address} has not registered")
         now = reads.node_now(session, record.provider)
+        release = release_of(session, visit, record.provider)
     return visit.render(
         "mine/node.html",
         now_at_work=now,
         expected_wei=(now.undecided_wei + now.verified_wei) * (BPS - network.fee_bps) // BPS,
         unbonding_seconds=network.unbonding_seconds,
-        **record_values(visit, record),
+        **record_values(visit, record, release),
     )
