@@ -6,32 +6,20 @@ import torch
 
 from training_gym.data.dataset import Split, spread_samples
 from training_gym.data.samples import Sample, collate, count_of
+from training_gym.evaluate.extent import MAX_WINDOWS, WANTED_ERROR
 from training_gym.evaluate.sums import LossSums
 from training_gym.model.layout import Arrays
 from training_gym.model.network import Base, Network, rows_on
 from training_gym.spec.architectures import ModelConfig
 from training_gym.spec.config import TrainingSpec
-from training_gym.spec.costs import flops_per_evaluation, rows_per_sample
+from training_gym.spec.costs import rows_per_sample
 
-MAX_WINDOWS = 256
 WINDOWS_PER_BATCH = 32
-MAX_FINAL_WINDOWS = 1 << 14
-MAX_FLOPS = 10**14
-"""Limit of an evaluation of more than ``MAX_WINDOWS`` samples: some minutes of a processor."""
-WANTED_ERROR = 0.003
-"""Share of the loss below which its standard error is small enough."""
 MAX_VALUES = 1 << 26
 """Limit of the values in one layer's largest result for a batch (256 MB in float32).
 
 An untrusted model may have attention scores of 1 GB a window, of which a few are in memory at once.
 """
-
-
-def evaluation_limit(spec: TrainingSpec, round_: int) -> int:
-    """Return the most samples for a checkpoint: more for the first and the last."""
-    if round_ not in (0, spec.training.rounds):
-        return MAX_WINDOWS
-    return max(MAX_WINDOWS, min(MAX_FINAL_WINDOWS, MAX_FLOPS // flops_per_evaluation(spec)))
 
 
 def evaluate(

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from training_gym.data.dataset import Split
+from training_gym.evaluate.extent import evaluation_limit
 from zoo_compute.audit.evidence import evidence_of
 from zoo_compute.audit.receipt import differences, verify_job, verify_round
 from zoo_compute.base.amounts import short_zen
@@ -50,7 +51,7 @@ def _verification(unit: dict[str, Any]) -> dict[str, Any]:
 
 def model_loss(bases: BaseFiles, spec: bytes, model: bytes, validation: Split, round_: int) -> tuple[float, float]:
     """Return loss and error of the model before ``round_``, an adapter's on its base."""
-    from training_gym.evaluate.loss import evaluate, evaluation_limit  # loads torch
+    from training_gym.evaluate.loss import evaluate  # loads torch
     from training_gym.model.network import base_of
     from training_gym.spec.config import TrainingSpec
     from training_gym.units.checkpoint import load_state

@@ -21,6 +21,7 @@ from market.training.checkpoints.base_models import frozen_base
 from market.training.checkpoints.models import Checkpoint
 from training_gym.aggregate.outer_step import OuterState, initial_outer_state, read_outer_state
 from training_gym.data.dataset import DatasetManifest, Split, read_split
+from training_gym.evaluate.extent import evaluation_limit
 from training_gym.evaluate.sums import LossSums
 from training_gym.model.layout import Arrays
 from training_gym.spec.config import TrainingSpec
@@ -153,10 +154,10 @@ def model_loss(storage: Storage, settings: Settings, spec: TrainingSpec, paramet
         StorageError: storage failed, or lost the dataset or the base model.
         GymError: the dataset or the base model does not match its manifest.
     """
-    from training_gym.evaluate import loss as evaluation  # imports torch, which only workers load
+    from training_gym.evaluate.loss import evaluate  # imports torch, which only workers load
 
     validation, base = validation_split(storage, spec), frozen_base(storage, settings, spec)
-    found = evaluation.evaluate(spec, parameters, validation, evaluation.evaluation_limit(spec, round_), base=base)
+    found = evaluate(spec, parameters, validation, evaluation_limit(spec, round_), base=base)
     return loss_of(found)
 
 

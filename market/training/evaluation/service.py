@@ -89,6 +89,8 @@ def take_unit_losses(session: Session, job_id: str, units: Iterable[Unit]) -> No
     if row is None or row.validation_loss is not None:
         return
     found = pooled([LossSums.from_bytes(record.encode()) for _, record in done])
+    if found is None:  # the market evaluates it
+        return
     row.validation_loss, row.validation_error = loss = loss_of(found)
     emit(session, job_id, "validation", {"round": row.round, "cid": row.cid, **loss._asdict()})
 

@@ -32,7 +32,8 @@ from kit.training import TEXT, TINY
 
 from training_gym.compress.link_adaptation import top_k_levels
 from training_gym.data.dataset import one_shard
-from training_gym.evaluate.loss import MAX_WINDOWS, evaluate
+from training_gym.evaluate.extent import MAX_WINDOWS
+from training_gym.evaluate.loss import evaluate
 from training_gym.evaluate.sums import LossSums
 from training_gym.model.base import completed_settings
 from training_gym.model.folder import ModelManifest, load_files
