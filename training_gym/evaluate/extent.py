@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from training_gym.data.dataset import DatasetManifest, Split
+from training_gym.evaluate.sums import LossSums
 from training_gym.spec.config import MAX_EVALUATED, TrainingSpec
 from training_gym.spec.costs import flops_per_evaluation, flops_per_unit
 
@@ -29,6 +30,26 @@ def evaluation_limit(spec: TrainingSpec, round_: int) -> int:
     if round_ not in (0, spec.training.rounds):
         return MAX_WINDOWS
     return max(MAX_WINDOWS, min(MAX_FINAL_WINDOWS, MAX_FLOPS // flops_per_evaluation(spec)))
+
+
+def is_enough_of_first(spec: TrainingSpec, found: LossSums) -> bool:
+    """Return whether records of the first round are complete, and as many as the market takes."""
+    whole = found.samples == spec.validation_samples * spec.replicas
+    return whole and is_enough(spec, 0, found.samples, (found.loss, found.error), MAX_FINAL_WINDOWS)
+
+
+def is_enough(spec: TrainingSpec, round_: int, samples: int, loss: tuple[float, float], size: int) -> bool:
+    """Return whether the first or the final model was evaluated on enough samples.
+
+    Args:
+        round_: 0, or the job's rounds.
+        loss: the loss and its standard error.
+        size: samples of the split.
+    """
+    if loss[1] <= WANTED_ERROR * loss[0] or samples >= min(size, evaluation_limit(spec, round_)):
+        return True
+    by_units = round_ == 0 and samples == spec.validation_samples * spec.replicas
+    return by_units and samples >= min(size, MAX_FLOPS // flops_per_evaluation(spec))
 
 
 def affordable_samples(spec: TrainingSpec) -> int:

@@ -44,6 +44,13 @@ def evaluate(
             return found
 
 
+def evaluate_samples(
+    spec: TrainingSpec, parameters: Arrays, validation: Split, samples: int, base: Base | None = None
+) -> LossSums:
+    """Return the sums over the first ``samples`` of :func:`evaluate`."""
+    return sums_of(spec, Network(spec, parameters, "cpu", base), validation, range(samples), "cpu")
+
+
 def sums_of(spec: TrainingSpec, network: Network, validation: Split, numbers: range, device: str) -> LossSums:
     """Return the sums over these samples, numbered in the order of ``spread_samples``."""
     network.eval()

@@ -197,6 +197,7 @@ class Checkpoint(Answer):
     model_cid: str
     validation_loss: str | None
     validation_error: str | None = None
+    validation_samples: int | None = None
     pins: list[str]
 
 

@@ -37,13 +37,15 @@ _FILE_ALLOWANCE = 1 << 20
 
 
 class ModelLoss(NamedTuple):
-    """Held-out loss and its standard error in nats per token, with six decimal places.
+    """Held-out loss, its standard error and its number of samples.
 
-    Both are None if not known yet. The error of a single sample is None.
+    Loss and error are in nats per token with six decimal places. All are None if not known yet, and so is the error of
+    a single sample.
     """
 
     validation_loss: str | None = None
     validation_error: str | None = None
+    validation_samples: int | None = None
 
 
 _UNKNOWN = ModelLoss()
@@ -162,9 +164,15 @@ def model_loss(storage: Storage, settings: Settings, spec: TrainingSpec, paramet
 
 
 def loss_of(found: LossSums) -> ModelLoss:
-    """Return the loss and the error of evaluated samples."""
+    """Return the loss of evaluated samples."""
     error = f"{min(found.error, LARGEST_LOSS):.6f}" if math.isfinite(found.error) else None
-    return ModelLoss(f"{found.loss if found.loss < LARGEST_LOSS else LARGEST_LOSS:.6f}", error)
+    loss = f"{found.loss if found.loss < LARGEST_LOSS else LARGEST_LOSS:.6f}"
+    return ModelLoss(loss, error, found.samples)
+
+
+def loss_in(row: Checkpoint) -> ModelLoss:
+    """Return the recorded loss of a checkpoint."""
+    return ModelLoss(row.validation_loss, row.validation_error, row.validation_samples)
 
 
 def validation_split(storage: Storage, spec: TrainingSpec) -> Split:

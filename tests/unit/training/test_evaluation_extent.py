@@ -6,9 +6,17 @@ import pytest
 from kit.errors import raises_code
 
 from training_gym.data.dataset import DatasetManifest, Shard
-from training_gym.evaluate.extent import affordable_samples, settings_with_samples
+from training_gym.evaluate.extent import (
+    MAX_FINAL_WINDOWS,
+    MAX_FLOPS,
+    affordable_samples,
+    is_enough,
+    is_enough_of_first,
+    settings_with_samples,
+)
+from training_gym.evaluate.sums import LossSums
 from training_gym.spec.config import MAX_EVALUATED, TrainingSpec
-from training_gym.spec.costs import flops_per_unit
+from training_gym.spec.costs import flops_per_evaluation, flops_per_unit
 from training_gym.spec.errors import ManifestError, SpecError
 
 CID, LENGTH = "b" * 59, 8
@@ -76,3 +84,27 @@ def test_more_nodes_allow_smaller_units() -> None:
     small = {"inner_steps": 8, "segment_steps": 4, "batch_size": 8}
     alone, four = (TrainingSpec.from_dict(job(small), nodes) for nodes in (1, 8))
     assert (affordable_samples(alone), affordable_samples(four) > 1) == (0, True)
+
+
+def test_enough_samples_of_first_and_final_model() -> None:
+    settings = {"rounds": 3, "inner_steps": 10, "segment_steps": 10}
+    spec = TrainingSpec.from_dict(job(settings, validation_samples=8), 4)
+    precise, coarse = (2.0, 0.006), (2.0, 0.007)
+    assert is_enough(spec, 3, 16, precise, 10**6)
+    assert not is_enough(spec, 3, 32, coarse, 10**6)
+    assert is_enough(spec, 3, 32, coarse, 32)  # the whole split
+    assert is_enough(spec, 3, MAX_FINAL_WINDOWS, coarse, 10**6)
+    units = LossSums.of([2.0, 2.0] * 16, [1] * 32)
+    assert is_enough_of_first(spec, units)
+    assert not is_enough_of_first(spec, LossSums.of([2.0] * 24, [1] * 24))  # a replica's record is missing
+    assert not is_enough_of_first(spec, LossSums.of([1.0, 3.0] * 16, [1] * 32))
+
+
+def test_costly_first_model_is_left_to_units() -> None:
+    model = MODEL | {"hidden_size": 2048, "num_hidden_layers": 8, "num_attention_heads": 16, "sequence_length": 4096}
+    document = job({"method": "default"}, validation_samples=8) | {"model_config": model}
+    spec = TrainingSpec.from_dict(document, 4)
+    wide = LossSums.of([1.0, 3.0] * 16, [1] * 32)
+    assert 8 < MAX_FLOPS // flops_per_evaluation(spec) < 32
+    assert is_enough_of_first(spec, wide)
+    assert not is_enough(spec, spec.training.rounds, 32, (wide.loss, wide.error), 10**6)
