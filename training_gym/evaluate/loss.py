@@ -12,7 +12,7 @@ from training_gym.model.layout import Arrays
 from training_gym.model.network import Base, Network, rows_on
 from training_gym.spec.architectures import ModelConfig
 from training_gym.spec.config import TrainingSpec
-from training_gym.spec.costs import rows_per_sample
+from training_gym.spec.costs import rows_per_sample, samples_at_once
 
 WINDOWS_PER_BATCH = 32
 MAX_VALUES = 1 << 26
@@ -52,9 +52,13 @@ def evaluate_samples(
 
 
 def sums_of(spec: TrainingSpec, network: Network, validation: Split, numbers: range, device: str) -> LossSums:
-    """Return the sums over these samples, numbered in the order of ``spread_samples``."""
+    """Return the sums over these samples, numbered in the order of ``spread_samples``.
+
+    At most a micro-batch is in memory, so that a unit's evaluation needs no more than its training.
+    """
     network.eval()
-    at_once, found = max(1, windows_per_batch(spec.model) // rows_per_sample(spec)), LossSums()
+    at_once = max(1, min(samples_at_once(spec), windows_per_batch(spec.model) // rows_per_sample(spec)))
+    found = LossSums()
     for start in range(numbers.start, numbers.stop, at_once):
         samples = spread_samples(validation, range(start, min(start + at_once, numbers.stop)))
         with torch.no_grad():

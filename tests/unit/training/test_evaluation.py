@@ -85,6 +85,17 @@ def test_small_split_is_taken_whole(parameters: Arrays) -> None:
     assert evaluate(SPEC, parameters, one_shard(SPEC, text_of(1)), MAX_WINDOWS).error == math.inf
 
 
+@pytest.mark.parametrize(("settings", "most"), [({"batch_size": 6}, 6), ({"batch_size": 6, "micro_batch_size": 4}, 4)])
+def test_evaluation_holds_no_more_than_micro_batch(
+    monkeypatch: pytest.MonkeyPatch, parameters: Arrays, settings: dict[str, Any], most: int
+) -> None:
+    sizes, collate = [], evaluation.collate
+    monkeypatch.setattr(evaluation, "collate", lambda samples: (sizes.append(len(samples)), collate(samples))[1])
+    spec = spec_of(TINY, **settings)
+    found = evaluate(spec, parameters, one_shard(spec, text_of(10)), MAX_WINDOWS)
+    assert (sizes, found.samples) == ([most, *([4, 2] if most == 4 else [4])], 10)
+
+
 def test_first_and_last_model_take_more_samples() -> None:
     rounds = SPEC.training.rounds
     assert [evaluation_limit(SPEC, round_) for round_ in (1, rounds - 1)] == [MAX_WINDOWS] * 2
