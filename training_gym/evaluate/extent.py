@@ -21,6 +21,7 @@ _UNIT_PARTS, _SEGMENT_PARTS = 50, 4
 
 A replay of the last segment repeats it, and is paid as that of any other segment.
 """
+_MIN_REPLICAS = 3
 _MIN_SAMPLES = 16
 """Least samples of a round by default: the rule of spikes compares losses, also if some units are lost."""
 
@@ -34,8 +35,13 @@ def evaluation_limit(spec: TrainingSpec, round_: int) -> int:
 
 def is_enough_of_first(spec: TrainingSpec, found: LossSums) -> bool:
     """Return whether records of the first round are complete, and as many as the market takes."""
-    whole = found.samples == spec.validation_samples * spec.replicas
+    whole = is_of_units(spec, 0, found.samples)
     return whole and is_enough(spec, 0, found.samples, (found.loss, found.error), MAX_FINAL_WINDOWS)
+
+
+def is_of_units(spec: TrainingSpec, round_: int, samples: int) -> bool:
+    """Return whether a loss may be that of the first model by units of all replicas."""
+    return round_ == 0 and spec.replicas >= _MIN_REPLICAS and samples == spec.validation_samples * spec.replicas
 
 
 def is_enough(spec: TrainingSpec, round_: int, samples: int, loss: tuple[float, float], size: int) -> bool:
@@ -48,8 +54,7 @@ def is_enough(spec: TrainingSpec, round_: int, samples: int, loss: tuple[float, 
     """
     if loss[1] <= WANTED_ERROR * loss[0] or samples >= min(size, evaluation_limit(spec, round_)):
         return True
-    by_units = round_ == 0 and samples == spec.validation_samples * spec.replicas
-    return by_units and samples >= min(size, MAX_FLOPS // flops_per_evaluation(spec))
+    return is_of_units(spec, round_, samples) and samples >= min(size, MAX_FLOPS // flops_per_evaluation(spec))
 
 
 def affordable_samples(spec: TrainingSpec) -> int:

@@ -224,6 +224,16 @@ def test_wrong_number_of_samples_is_found(error: str, samples: int, code: str) -
     assert world.codes(lambda _spec, model, *_: (5.5, 0.01) if model == first else (3.0, float(error))) == {code}
 
 
+@pytest.mark.parametrize(("error", "found"), [(0.02, set()), (0.0, {"wrong_loss"})])
+def test_false_record_moves_first_loss_within_bounds(error: float, found: set[str]) -> None:
+    spec = replace(World().spec, replicas=3, validation_samples=2)
+    world = World(lambda world: replace(spec, dataset=world.dataset()), (("5.500000", "0.010000", 6), LOSSES[1]))
+    first = world.files[world.record.checkpoints[0].model_cid]
+    codes = world.codes(lambda _spec, model, *_: (4.9, error) if model == first else (3.0, 0.008))
+    assert "wrong_loss" not in world.codes(lambda _spec, model, *_: (5.4, error) if model == first else (3.0, 0.008))
+    assert codes & {"wrong_loss"} == found
+
+
 @pytest.fixture
 def on_base(tmp_path: Path) -> Callable[[World], TrainingSpec]:
     """Return a function that stores a base and returns the specification of an adapter on it."""

@@ -165,5 +165,7 @@ def test_false_record_of_a_minority_is_left_out(false: list[float]) -> None:
     liar = LossSums.of(false, [10] * 8)
     assert pooled([*honest, liar]) == honest[0] + honest[1] + honest[2]
     assert pooled([honest[0], liar]) is None
+    vague = LossSums.of([0.0, 1e4] * 4, [10] * 8)
+    assert pooled([honest[0], vague]) is None  # its own error excuses no record
     assert pooled(honest[:2]) == honest[0] + honest[1]
     assert pooled([liar]) == liar

@@ -98,6 +98,8 @@ def test_enough_samples_of_first_and_final_model() -> None:
     assert is_enough_of_first(spec, units)
     assert not is_enough_of_first(spec, LossSums.of([2.0] * 24, [1] * 24))  # a replica's record is missing
     assert not is_enough_of_first(spec, LossSums.of([1.0, 3.0] * 16, [1] * 32))
+    pair = TrainingSpec.from_dict(job(settings, validation_samples=16), 2)
+    assert not is_enough_of_first(pair, units)  # of two, none is the majority
 
 
 def test_costly_first_model_is_left_to_units() -> None:
