@@ -72,6 +72,7 @@ def extend(
 def _request(network: NetworkParameters, job: Job, spec: Mapping[str, Any], changes: Mapping[str, object]) -> JobSpec:
     wait = max(job.wait_until - job.created_at, _MIN_WAIT)
     data = {name: value for name, value in spec["data_config"].items() if name != "replicas"}  # as many as nodes
+    data.setdefault("validation_samples", 0)  # left out of a specification, filled in by a request
     requirements = {name: value for name, value in job.requirements.items() if name != "min_mflops"}  # of the units
     return JobSpec.model_validate(
         {

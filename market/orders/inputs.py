@@ -6,6 +6,7 @@ worker that makes the first checkpoint reads the values (``market/training/check
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from time import monotonic
 from typing import TypeVar
 
@@ -16,6 +17,7 @@ from market.platform.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLar
 from training_gym.aggregate.outer_step import outer_state_shapes
 from training_gym.data.dataset import DatasetManifest, check_samples
 from training_gym.data.epochs import settings_with_rounds
+from training_gym.evaluate.extent import settings_with_samples
 from training_gym.model.base import check_base, completed_settings
 from training_gym.model.folder import ModelManifest, stored_tensors
 from training_gym.model.layout import parameter_shapes
@@ -73,16 +75,29 @@ def with_rounds(request: Request, storage: Storage, max_units: int) -> Request:
         InvalidSpec: epochs next to rounds, too many epochs, or another wrong setting.
         DatasetNotFound, InvalidDataset, StorageUnavailable: as for :func:`require_dataset`.
     """
-
-    def manifest_of(spec: TrainingSpec) -> DatasetManifest:
-        require_dataset(storage, spec)
-        return _dataset_manifest(storage, spec)
-
     try:
-        settings = settings_with_rounds(request.sections(), request.nodes, manifest_of, max_units // request.nodes)
+        read = partial(_checked_manifest, storage)
+        settings = settings_with_rounds(request.sections(), request.nodes, read, max_units // request.nodes)
     except SpecError as error:
         raise InvalidSpec(str(error), field=error.field, extra={"reason": error.code}) from error
     return request.model_copy(update={"training_settings": settings})
+
+
+def with_validation_samples(request: Request, storage: Storage) -> Request:
+    """Return the request with the number of samples that each unit evaluates.
+
+    Args:
+        request: with every setting of its base model, and with rounds.
+
+    Raises:
+        InvalidSpec: a wrong setting.
+        DatasetNotFound, InvalidDataset, StorageUnavailable: as for :func:`require_dataset`.
+    """
+    try:
+        settings = settings_with_samples(request.sections(), request.nodes, partial(_checked_manifest, storage))
+    except SpecError as error:
+        raise InvalidSpec(str(error), field=error.field, extra={"reason": error.code}) from error
+    return request.model_copy(update={"data_settings": settings})
 
 
 def _base_manifest(storage: Storage, base: str) -> ModelManifest:
@@ -143,6 +158,11 @@ def require_dataset(storage: Storage, spec: TrainingSpec) -> None:
         spec.training.objective,
     )
     storage.once_a_minute(inputs, lambda: _check_dataset(storage, spec))
+
+
+def _checked_manifest(storage: Storage, spec: TrainingSpec) -> DatasetManifest:
+    require_dataset(storage, spec)
+    return _dataset_manifest(storage, spec)
 
 
 def _dataset_manifest(storage: Storage, spec: TrainingSpec) -> DatasetManifest:

@@ -59,6 +59,7 @@ def quote(
         gpus=terms.tier.gpus,
         gpus_in_use=gpus_in_use(terms.spec, terms.tier.gpus),
         segments_per_unit=terms.spec.segments,
+        validation_samples=terms.spec.validation_samples,
         flops_per_gpu=terms.tier.reference_flops_per_gpu.of(terms.spec.training.precision),
         peak_share_bps=terms.tier.reference_share_bps,
         min_mflops=terms.min_mflops,

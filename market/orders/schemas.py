@@ -177,6 +177,11 @@ class Quote(BaseModel):
     gpus: int = Field(description="GPUs of a node of the tier.")
     gpus_in_use: int = Field(description="GPUs that train a unit: as many as gradient_shards, at most those.")
     segments_per_unit: int
+    validation_samples: int = Field(
+        description="Validation samples that each unit evaluates on its checkpoint; weight and price include them. 0: "
+        "the market evaluates. Unless the request has data_config.validation_samples: as many as 2 % of a unit's "
+        "training allow, at most the split's, and 0 with round_delay."
+    )
     flops_per_gpu: int = Field(description="Speed of one GPU in the job's precision that weight and price count on.")
     peak_share_bps: int = Field(description="Its share of the dense peak of the tier's GPU, in basis points.")
     min_mflops: int = Field(
@@ -332,6 +337,7 @@ class CheckpointView(BaseModel):
     model_cid: str
     validation_loss: str | None = Field(description="Null until it is computed, concurrently with later rounds.")
     validation_error: str | None = Field(description="Standard error of the loss, in nats per token.")
+    validation_samples: int | None = Field(description="Number of samples that the loss is of.")
     pins: list[str] = Field(description="Nodes that proved a copy.")
     created_at: datetime
 

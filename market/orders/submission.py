@@ -28,7 +28,7 @@ from market.jobs.models import Job
 from market.jobs.transitions import transition_job
 from market.orders import balance, quotes
 from market.orders.errors import BalanceTaken
-from market.orders.inputs import require_dataset, with_base_settings, with_rounds
+from market.orders.inputs import require_dataset, with_base_settings, with_rounds, with_validation_samples
 from market.orders.models import PayerDraws
 from market.orders.schemas import JobSpec, Quote, SubmitJob
 from market.orders.terms import MAX_UNITS, SignedTerms, Terms, parse_terms, require_aggregation_memory, sign_terms
@@ -118,6 +118,7 @@ def _parse(request: _Request, services: Services) -> tuple[_Request, Terms]:
     """Return the request, completed by its base model and its dataset, and its terms."""
     settings, storage = services.settings, services.part(Storage)
     request = with_rounds(with_base_settings(request, storage, settings.max_base_parameters), storage, MAX_UNITS)
+    request = with_validation_samples(request, storage)
     terms = parse_terms(request, services.network, utc_now(), settings.round_timeout_seconds, settings.max_parameters)
     needed = memory.estimate(settings, terms.spec, terms.nodes)
     storage.once_a_minute(("aggregation", needed), lambda: _require_worker_memory(needed, services))

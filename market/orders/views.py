@@ -152,6 +152,7 @@ def job_metrics(session: Session, job: Job) -> JobMetrics:
                 at=checkpoint.created_at,
                 seconds=None if before is None else (checkpoint.created_at - before).total_seconds(),
                 validation_loss=checkpoint.validation_loss,
+                validation_error=checkpoint.validation_error,
                 train_loss=_mean([unit.train_loss for unit in done if unit.included]),
                 units_included=sum(unit.included is True for unit in done),
                 units_excluded=sum(unit.included is False for unit in done),

@@ -6,32 +6,20 @@ import torch
 
 from training_gym.data.dataset import Split, spread_samples
 from training_gym.data.samples import Sample, collate, count_of
+from training_gym.evaluate.extent import MAX_WINDOWS, WANTED_ERROR
 from training_gym.evaluate.sums import LossSums
 from training_gym.model.layout import Arrays
 from training_gym.model.network import Base, Network, rows_on
 from training_gym.spec.architectures import ModelConfig
 from training_gym.spec.config import TrainingSpec
-from training_gym.spec.costs import flops_per_evaluation, rows_per_sample
+from training_gym.spec.costs import rows_per_sample, samples_at_once
 
-MAX_WINDOWS = 256
 WINDOWS_PER_BATCH = 32
-MAX_FINAL_WINDOWS = 1 << 14
-MAX_FLOPS = 10**14
-"""Limit of an evaluation of more than ``MAX_WINDOWS`` samples: some minutes of a processor."""
-WANTED_ERROR = 0.003
-"""Share of the loss below which its standard error is small enough."""
 MAX_VALUES = 1 << 26
 """Limit of the values in one layer's largest result for a batch (256 MB in float32).
 
 An untrusted model may have attention scores of 1 GB a window, of which a few are in memory at once.
 """
-
-
-def evaluation_limit(spec: TrainingSpec, round_: int) -> int:
-    """Return the most samples for a checkpoint: more for the first and the last."""
-    if round_ not in (0, spec.training.rounds):
-        return MAX_WINDOWS
-    return max(MAX_WINDOWS, min(MAX_FINAL_WINDOWS, MAX_FLOPS // flops_per_evaluation(spec)))
 
 
 def evaluate(
@@ -56,10 +44,21 @@ def evaluate(
             return found
 
 
+def evaluate_samples(
+    spec: TrainingSpec, parameters: Arrays, validation: Split, samples: int, base: Base | None = None
+) -> LossSums:
+    """Return the sums over the first ``samples`` of :func:`evaluate`."""
+    return sums_of(spec, Network(spec, parameters, "cpu", base), validation, range(samples), "cpu")
+
+
 def sums_of(spec: TrainingSpec, network: Network, validation: Split, numbers: range, device: str) -> LossSums:
-    """Return the sums over these samples, numbered in the order of ``spread_samples``."""
+    """Return the sums over these samples, numbered in the order of ``spread_samples``.
+
+    At most a micro-batch is in memory, so that a unit's evaluation needs no more than its training.
+    """
     network.eval()
-    at_once, found = max(1, windows_per_batch(spec.model) // rows_per_sample(spec)), LossSums()
+    at_once = max(1, min(samples_at_once(spec), windows_per_batch(spec.model) // rows_per_sample(spec)))
+    found = LossSums()
     for start in range(numbers.start, numbers.stop, at_once):
         samples = spread_samples(validation, range(start, min(start + at_once, numbers.stop)))
         with torch.no_grad():

@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
-from statistics import median
+from statistics import median, median_low
 
 from training_gym.spec.errors import ResultMismatch
 
@@ -88,15 +88,24 @@ class LossSums:
         )
 
 
-def pooled(records: Sequence[LossSums]) -> LossSums:
-    """Return the sum of one model's records without those far from the median.
+def largest_distance(loss: float, error: float) -> float:
+    """Return how far a record may be from a loss, by the standard error of a usual record."""
+    return _MAX_SHARE * loss + _MAX_ERRORS * error
 
-    No replay has checked the records yet, and a false one could feign a spike. Of two, none is the majority.
+
+def pooled(records: Sequence[LossSums]) -> LossSums | None:
+    """Return the sum of one model's records near the median; None if none is.
+
+    No replay has checked the records yet, and a false one could feign a spike. Of two that differ widely, none is the
+    majority.
     """
-    if len(records) > 2:
-        middle, error = median(one.loss for one in records), median(one.error for one in records)
-        within = _MAX_SHARE * middle + _MAX_ERRORS * error
-        records = [one for one in records if abs(one.loss - middle) <= within]
+    middle, error = median(one.loss for one in records), median_low(one.error for one in records)
+    within = largest_distance(middle, error)
+    if len(records) == 2:
+        within /= 2  # both are as far from the middle
+    records = [one for one in records if abs(one.loss - middle) <= within]
+    if not records:
+        return None
     found = LossSums()
     for one in records:
         found += one

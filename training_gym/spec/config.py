@@ -32,9 +32,8 @@ MAX_PARAMETERS = 1 << 33
 """Trained parameters; a market may allow fewer (``ZOO_MAX_PARAMETERS``)."""
 MAX_BASE_PARAMETERS = 20_000_000_000
 MAX_TOKENS_PER_STEP = 1 << 20
-MAX_SEGMENTS = 64
-MAX_ROUNDS, MAX_REPLICAS = 10_000, 4096
-MAX_START_ROUND = 1 << 24
+MAX_SEGMENTS, MAX_START_ROUND = 64, 1 << 24
+MAX_ROUNDS, MAX_REPLICAS, MAX_EVALUATED = 10_000, 4096, 4096
 LARGE_MODEL = 100_000_000
 """Parameters from which defaults suit slow links (``settings_by_size``, decision 16)."""
 ADAMW_RATE, ADAMW_RATE_WIDTH = 32e-3, 32
@@ -189,7 +188,9 @@ class TrainingSpec:
             base=optional_cid(base, "model_config.base", "a base model's manifest"),
             adapter=kind,
             replicas=_replicas(data.get("replicas", nodes or 1), nodes),
-            validation_samples=whole_number(data.get(key := "validation_samples", 0), f"data_config.{key}", 4096),
+            validation_samples=whole_number(
+                data.get(key := "validation_samples", 0), f"data_config.{key}", MAX_EVALUATED
+            ),
         )
         _check_together(spec)
         return spec

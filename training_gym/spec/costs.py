@@ -80,6 +80,12 @@ def rows_per_sample(spec: TrainingSpec) -> int:
     return 2 if spec.training.objective == "dpo" else 1
 
 
+def samples_at_once(spec: TrainingSpec) -> int:
+    """Return the samples of a micro-batch."""
+    part = spec.training.batch_size // spec.training.gradient_shards
+    return min(spec.training.micro_batch_size or part, part)
+
+
 def _unrepeated(spec: TrainingSpec) -> int:
     """Return inputs of the layers' last products, not repeated unless a norm needs the result."""
     ends = spec.model.architecture != "gemma2" and spec.adapter is None
@@ -135,9 +141,7 @@ def _product_bytes(spec: TrainingSpec) -> int:
 def _activation_bytes(spec: TrainingSpec) -> int:
     """Return the bytes kept of one micro-batch for its backward pass, and the most in passing."""
     model, training = spec.model, spec.training
-    part = training.batch_size // training.gradient_shards
-    samples = min(training.micro_batch_size or part, part)
-    tokens = samples * rows_per_sample(spec) * model.sequence_length
+    tokens = samples_at_once(spec) * rows_per_sample(spec) * model.sequence_length
     layer, inputs = tokens * token_bytes(spec), tokens * model.hidden_size * _FLOAT
     passing = 3 * tokens * max(model.intermediate_size, model.hidden_size) * _FLOAT
     logits = _LOGIT_COPIES * min(tokens * model.vocab_size, max(MAX_LOGITS, model.vocab_size)) * _FLOAT

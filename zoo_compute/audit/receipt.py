@@ -13,12 +13,16 @@ The settlement event names the job record by its digest. The checks of the recor
 """
 
 import json
+import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from training_gym.data.dataset import DatasetManifest, Split, read_split
+from training_gym.evaluate.extent import is_enough, is_of_units
+from training_gym.evaluate.sums import largest_distance
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import GymError
 from zoo_compute.audit.replays import Histories, ReplayChecks
@@ -32,7 +36,7 @@ from zoo_protocol.content import cid
 from zoo_protocol.content.cid import InvalidCid
 from zoo_protocol.hashing import from_hex, keccak, sha256, to_hex
 from zoo_protocol.messages import JobOrder, struct_hash
-from zoo_protocol.payments.job_record import JobRecord, RecordError, SlashRecord, UnitRecord, order_of
+from zoo_protocol.payments.job_record import CheckpointRecord, JobRecord, RecordError, SlashRecord, UnitRecord, order_of
 from zoo_protocol.payments.receipt import BPS, JobSettlement, Opened, Slashed, build_receipt, unit_price
 from zoo_protocol.verification.sampling import draw_segments
 from zoo_protocol.verification.trace import payload_hash
@@ -46,7 +50,7 @@ LOSS_TOLERANCE = 1e-4  # nats; the order of summation differs between processors
 _OF_THE_MOMENT = ("treasury_balance_wei",)  # changes after the receipt
 
 LossFunction = Callable[[bytes, bytes, Split, int], tuple[float, float]]
-"""(canonical spec, model file before a round, validation split, that round) -> loss and its error in nats per token.
+"""(canonical spec, model file, validation split, number of samples) -> loss and its error in nats per token.
 
 Raises GymError, BlockNotFound, ContentError, GatewayUnavailable: the base model is malformed or not available.
 """
@@ -271,7 +275,9 @@ class _RecordChecks:
         record = self._record
         spec = self._fetch("spec_cid", record.spec_cid)
         validation = None if spec is None else self._validation_split(spec)
-        rounds = None if spec is None else json.loads(spec).get("training_config", {}).get("rounds")
+        document = {} if spec is None else json.loads(spec)
+        rounds = document.get("training_config", {}).get("rounds")
+        by_units = bool(document.get("data_config", {}).get("validation_samples"))
         last = len(record.checkpoints) - 1
         for index, checkpoint in enumerate(record.checkpoints):
             where = f"checkpoints[{checkpoint.round}]"
@@ -279,24 +285,54 @@ class _RecordChecks:
             if model is None or spec is None:
                 continue
             stated = checkpoint.validation_loss
-            if stated is None and checkpoint.round in (0, rounds):  # other losses can be unknown at settlement
-                self._expect("wrong_loss", where, "a validation loss", None)
-            if loss is not None and validation is not None and index in (0, last) and stated is not None:
-                try:
-                    recomputed, deviation = loss(spec, model, validation, checkpoint.round)
-                except (GymError, *UNAVAILABLE) as error:
-                    self._expect("unresolvable", where, "the model's inputs", str(error))
-                    continue
-                if abs(recomputed - float(stated)) > LOSS_TOLERANCE:
-                    self._expect("wrong_loss", where, f"{recomputed:.6f}", stated)
-                if abs(deviation - float(checkpoint.validation_error or "inf")) > LOSS_TOLERANCE:
-                    self._expect(
-                        "wrong_loss", f"{where}.validation_error", f"{deviation:.6f}", checkpoint.validation_error
-                    )
+            if stated is None and checkpoint.round in ((rounds,) if by_units else (0, rounds)):
+                self._expect("wrong_loss", where, "a validation loss", None)  # others can be unknown at settlement
+            # Units of some replicas alone take other samples than the first ones.
+            known = checkpoint.round in (0, rounds) or (index == last and not by_units)
+            if loss is not None and validation is not None and known and stated is not None:
+                size, parsed = validation.order.size, TrainingSpec.from_dict(document)
+                self._check_loss(partial(loss, spec, model, validation), parsed, checkpoint, size, where)
+                if checkpoint.round in (0, rounds):
+                    self._check_samples(parsed, checkpoint, size, where)
         first, final = (record.checkpoints[0], record.checkpoints[last]) if record.checkpoints else (None, None)
         self._expect("wrong_loss", "initial_loss", first and first.validation_loss, record.initial_loss)
         self._expect("wrong_loss", "final_loss", final and final.validation_loss, record.final_loss)
         self._expect("wrong_model", "final_model_cid", final and final.model_cid, record.final_model_cid)
+
+    def _check_loss(
+        self,
+        loss: Callable[[int], tuple[float, float]],
+        spec: TrainingSpec,
+        checkpoint: CheckpointRecord,
+        size: int,
+        where: str,
+    ) -> None:
+        samples = checkpoint.validation_samples or 0
+        if not 0 < samples <= size:
+            self._expect("wrong_loss", f"{where}.validation_samples", f"1 to {size}", checkpoint.validation_samples)
+            return
+        try:
+            recomputed, deviation = loss(samples)
+        except (GymError, *UNAVAILABLE) as error:
+            self._expect("unresolvable", where, "the model's inputs", str(error))
+            return
+        by_units, tolerance = is_of_units(spec, checkpoint.round, samples), LOSS_TOLERANCE
+        if by_units:  # a false record that no replay has checked moves it at most so far
+            tolerance += largest_distance(recomputed, deviation * math.sqrt(spec.replicas))
+        if abs(recomputed - float(checkpoint.validation_loss or "inf")) > tolerance:
+            self._expect("wrong_loss", where, f"{recomputed:.6f}", checkpoint.validation_loss)
+        if (
+            samples > 1
+            and not by_units
+            and abs(deviation - float(checkpoint.validation_error or "inf")) > LOSS_TOLERANCE
+        ):
+            self._expect("wrong_loss", f"{where}.validation_error", f"{deviation:.6f}", checkpoint.validation_error)
+
+    def _check_samples(self, spec: TrainingSpec, checkpoint: CheckpointRecord, size: int, where: str) -> None:
+        loss = float(checkpoint.validation_loss or 0), float(checkpoint.validation_error or "inf")
+        samples = checkpoint.validation_samples or 0
+        if not is_enough(spec, checkpoint.round, samples, loss, size):
+            self._expect("few_samples", f"{where}.validation_samples", "an error below 0.3 % or the limit", samples)
 
     def _validation_split(self, spec: bytes) -> Split | None:
         data = self._fetch("spec.data_config.dataset", json.loads(spec)["data_config"]["dataset"])

@@ -67,6 +67,7 @@ class Quote(Answer):
     gpus: int | None = None  # of a node of the tier
     gpus_in_use: int | None = None  # of them, by a unit
     segments_per_unit: int
+    validation_samples: int = 0  # that each unit evaluates on its checkpoint
     flops_per_gpu: int | None = None  # in the job's precision, that weight and price count on
     peak_share_bps: int | None = None  # its share of the dense peak
     min_mflops: int = 0  # lowest benchmark speed of a node that is offered the units
@@ -196,6 +197,7 @@ class Checkpoint(Answer):
     model_cid: str
     validation_loss: str | None
     validation_error: str | None = None
+    validation_samples: int | None = None
     pins: list[str]
 
 

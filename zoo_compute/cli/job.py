@@ -205,7 +205,8 @@ def metrics(job_id: JobId = None, api_url: ApiUrl = None, as_json: JsonFlag = Fa
     """Show losses, units and times, by round."""
     with open_client(api_url) as client:
         rounds = client.find_job(job_id).metrics()
-    columns = ["round", "validation_loss", "train_loss", "units_included", "units_excluded", "units_lost", "seconds"]
+    columns = ["round", "validation_loss", "validation_error", "train_loss"]
+    columns += ["units_included", "units_excluded", "units_lost", "seconds"]
     print_result(rounds, partial(print_records, columns), as_json=as_json)
 
 

@@ -136,7 +136,8 @@ class Client:
         """
         request = self._request(spec)
         quote = self._quote(request)  # first: the market explains what is wrong with the dataset or the epochs
-        return Job(self, self._submit(orders.with_rounds(request, self._manifest), quote, approve))
+        request = orders.with_rounds(request, self._manifest)
+        return Job(self, self._submit(orders.with_validation_samples(request, self._manifest), quote, approve))
 
     def submit_proposed(self, job_id: str, what: str, changes: dict[str, Any], approve: Approve | None = None) -> str:
         """Sign and submit a proposed ``clone`` or ``extend`` of a job; return the new id.
@@ -336,7 +337,8 @@ class Client:
         return {
             "model_config": orders.model_settings(model, self._manifest),
             **({} if spec.adapter is None else {"adapter_config": dict(spec.adapter)}),
-            "data_config": {"dataset": dataset},
+            "data_config": {"dataset": dataset}
+            | ({} if spec.validation_samples is None else {"validation_samples": spec.validation_samples}),
             "training_config": dict(spec.training),
             "tier": spec.tier,
             "nodes": spec.nodes,

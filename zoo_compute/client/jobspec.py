@@ -65,6 +65,8 @@ class JobSpec:
             min_reliability_bps, attested_only``.
         sampling_bps: lowest share of each unit's segments to replay; None: the network's.
         name: name of the job in lists.
+        validation_samples: validation samples that each unit evaluates on its checkpoint; 0: the market evaluates it;
+            None: as many as 2 % of a unit's training allow.
     """
 
     dataset: str | datasets.Request
@@ -80,6 +82,7 @@ class JobSpec:
     requirements: Mapping[str, Any] = field(default_factory=dict)
     sampling_bps: int | None = None
     name: str | None = None
+    validation_samples: int | None = None
 
 
 def load(path: Path, overrides: Mapping[str, Any] | None = None) -> JobSpec:
@@ -87,7 +90,7 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> JobSpec:
 
     ``data_config`` has either ``dataset``, a manifest's CID, or the sources ``train``, ``validation`` and
     ``tokenizer`` of :class:`zoo_compute.client.datasets.Request`. Paths are relative to the job file. The default
-    tokenizer is the base model's, or without one a new BPE.
+    tokenizer is the base model's, or without one a new BPE. ``validation_samples`` may stand next to either.
 
     Args:
         overrides: replace keys of the file.
@@ -112,7 +115,9 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> JobSpec:
         if key not in document:
             raise _wrong(path, f"{key} is missing")
     fields: dict[str, Any] = {_FIELDS.get(key, key): value for key, value in document.items()}
-    fields["dataset"] = _dataset(path, fields["dataset"], fields.get("model", {}).get("base"))
+    data = dict(fields["dataset"])
+    fields["validation_samples"] = _validation_samples(path, data.pop("validation_samples", None))
+    fields["dataset"] = _dataset(path, data, fields.get("model", {}).get("base"))
     fields |= {name: parse_zen(str(fields[name]), name) for name in _AMOUNTS if name in fields}
     if "wait" in fields:
         fields["wait"] = parse_duration(fields["wait"], "wait")
@@ -176,7 +181,7 @@ def _dataset(path: Path, document: dict[str, Any], base: object) -> str | datase
     if "dataset" in document:
         if set(document) == {"dataset"} and isinstance(document["dataset"], str):
             return document["dataset"]
-        raise _wrong(path, "data_config.dataset must be a CID, and the only key", remedy=_DATA_REMEDY)
+        raise _wrong(path, "data_config.dataset must be a CID, and the only source", remedy=_DATA_REMEDY)
     if unknown := sorted(set(document) - {"train", "validation", "tokenizer"}):
         raise _wrong(path, f"data_config.{unknown[0]:.80} is not a known key", remedy=_DATA_REMEDY)
     if "train" not in document:
@@ -188,6 +193,13 @@ def _dataset(path: Path, document: dict[str, Any], base: object) -> str | datase
         raise _wrong(path, f"data_config.tokenizer cannot be {given!r:.80}", remedy=remedy)
     folder = path.parent / given
     return datasets.Request(train, str(folder) if folder.is_dir() else given, validation)
+
+
+def _validation_samples(path: Path, given: object) -> int | None:
+    if given is None or type(given) is int:
+        return given
+    remedy = "Write a whole number; 0 lets the market evaluate checkpoints."
+    raise _wrong(path, f"data_config.validation_samples cannot be {given!r:.80}", remedy=remedy)
 
 
 def _sources(path: Path, name: str, given: object) -> tuple[str, ...]:

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from training_gym.data.dataset import DatasetManifest
 from training_gym.data.epochs import settings_with_rounds
+from training_gym.evaluate.extent import settings_with_samples
 from training_gym.model.base import completed_settings
 from training_gym.model.folder import ModelManifest
 from training_gym.spec.config import TrainingSpec
@@ -50,12 +52,26 @@ def with_rounds(request: dict[str, Any], fetch: Callable[[str], bytes]) -> dict[
         Mismatch: the market quoted a job whose epochs this version refuses.
     """
     try:
-        settings = settings_with_rounds(
-            _sections(request), request["nodes"], lambda spec: DatasetManifest.from_bytes(fetch(spec.dataset))
-        )
+        settings = settings_with_rounds(_sections(request), request["nodes"], partial(_manifest, fetch))
     except GymError as error:
         raise _refused_here(error) from error
     return {**request, "training_config": settings}
+
+
+def with_validation_samples(request: dict[str, Any], fetch: Callable[[str], bytes]) -> dict[str, Any]:
+    """Return the body of a quote's request, with rounds, with the samples that a unit evaluates.
+
+    Raises as :func:`with_rounds`.
+    """
+    try:
+        settings = settings_with_samples(_sections(request), request["nodes"], partial(_manifest, fetch))
+    except GymError as error:
+        raise _refused_here(error) from error
+    return {**request, "data_config": settings}
+
+
+def _manifest(fetch: Callable[[str], bytes], spec: TrainingSpec) -> DatasetManifest:
+    return DatasetManifest.from_bytes(fetch(spec.dataset))
 
 
 def sign(request: dict[str, Any], quote: Quote, network: Network, wallet: Wallet) -> tuple[str, dict[str, Any]]:
@@ -64,7 +80,7 @@ def sign(request: dict[str, Any], quote: Quote, network: Network, wallet: Wallet
     Only the nonce comes from the quote. The size of a unit is recomputed and compared.
 
     Args:
-        request: body of the quote's request, with rounds.
+        request: body of the quote's request, with rounds and validation samples.
 
     Raises:
         Mismatch: the quote differs from the request.

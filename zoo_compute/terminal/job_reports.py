@@ -22,6 +22,7 @@ def print_quote(found: Quote) -> None:
             "learning rates": found.rate_schedule or "unknown",
             "rounds": _rounds(found),
             "work units": found.units,
+            "validation samples of a unit": found.validation_samples or "none; the market evaluates checkpoints",
             "speed it counts on": _speed(found),
             "memory of a unit": _memory(found),
             "training at reference speed": "unknown" if seconds is None else f"{timedelta(seconds=round(seconds))}",

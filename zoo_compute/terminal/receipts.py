@@ -35,7 +35,7 @@ def print_receipt(receipt: dict[str, Any]) -> None:
         print_records(columns, map(in_zen, receipt["slashes"]))
     for one in receipt["rollbacks"]:
         print(f"rolled back: {rollback_line(one)}")
-    shown = "round", "validation_loss", "validation_error", "cid"
+    shown = "round", "validation_loss", "validation_error", "validation_samples", "cid"
     rows = [[len(item["pins"]), *(item[name] for name in shown)] for item in receipt["checkpoints"]]
     print_table(("pins", *shown), rows)
 
@@ -48,17 +48,16 @@ def _verification(unit: dict[str, Any]) -> dict[str, Any]:
     return {"sampled": ", ".join(map(str, unit["drawn_segments"])) or "none", "detection": f"{chance:.1%}"}
 
 
-def model_loss(bases: BaseFiles, spec: bytes, model: bytes, validation: Split, round_: int) -> tuple[float, float]:
-    """Return loss and error of the model before ``round_``, an adapter's on its base."""
-    from training_gym.evaluate.loss import evaluate, evaluation_limit  # loads torch
+def model_loss(bases: BaseFiles, spec: bytes, model: bytes, validation: Split, samples: int) -> tuple[float, float]:
+    """Return loss and error of a model over the first ``samples``, an adapter's on its base."""
+    from training_gym.evaluate.loss import evaluate_samples  # loads torch
     from training_gym.model.network import base_of
     from training_gym.spec.config import TrainingSpec
     from training_gym.units.checkpoint import load_state
 
     known = TrainingSpec.from_dict(json.loads(spec))
     base = base_of(known.model, bases.of(known), known.training.precision) if known.reads_base else None
-    most = evaluation_limit(known, round_)
-    found = evaluate(known, load_state(known, model), validation, most, base=base)
+    found = evaluate_samples(known, load_state(known, model), validation, samples, base)
     return found.loss, found.error
 
 

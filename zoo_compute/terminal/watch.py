@@ -52,7 +52,8 @@ def describe(event: Event) -> str | None:
         case "validation":
             error = data.get("validation_error")
             shown = data["validation_loss"] + (f" ± {error}" if error else "")
-            return f"validation loss after round {data['round']}: {shown}"
+            samples = f" ({count} samples)" if (count := data.get("validation_samples")) else ""
+            return f"validation loss after round {data['round']}: {shown}{samples}"
         case "rollback":
             return rollback_line(data)
         case "unit" if data["status"] in ("rejected", "lost"):

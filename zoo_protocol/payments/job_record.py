@@ -149,8 +149,9 @@ class SlashRecord:
 class CheckpointRecord:
     """Model before ``round``; ``cid``: its manifest, ``pins``: proven providers.
 
-    ``validation_loss`` is None if unknown when the record was written. The first checkpoint and, of a completed job,
-    the last one have a loss. ``validation_error`` is the loss's standard error in nats; None if unknown.
+    ``validation_loss`` is None if unknown when the record was written. The last checkpoint of a completed job has a
+    loss, and so has the first one unless units evaluate it. ``validation_error`` is the loss's standard error in nats,
+    ``validation_samples`` the number of samples; None if unknown.
     """
 
     round: Count
@@ -158,6 +159,7 @@ class CheckpointRecord:
     model_cid: str
     validation_loss: Loss | None
     validation_error: Loss | None
+    validation_samples: Count | None
     pins: list[str]
 
 

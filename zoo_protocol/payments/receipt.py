@@ -242,6 +242,7 @@ def build_receipt(
                 "cid": c.cid,
                 "validation_loss": _number(c.validation_loss),
                 "validation_error": _number(c.validation_error),
+                "validation_samples": c.validation_samples,
                 "pins": c.pins,
             }
             for c in record.checkpoints

@@ -200,6 +200,7 @@ FIELDS: dict[str, Any] = {
     "unit_weight_us": 450_000_000,
     "gpus_in_use": 4,
     "segments_per_unit": 8,
+    "validation_samples": 19,
     "unit_memory_bytes": 1_900_000_000,
     "node_memory_bytes": 39_000_000_000,
     "sampling_bps": 500,

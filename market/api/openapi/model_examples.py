@@ -58,7 +58,7 @@ OF_MODEL: dict[str, dict[str, Any]] = {
     "PublishedAsk": {"id": "a-09d2"},
     "PublishedBid": {"id": "b-6f1c"},
     "Receipt": {"initial_loss": 5.5461, "final_loss": 2.4107, "final_error": 0.0061},
-    "ReceiptCheckpoint": {"validation_loss": 2.4107, "validation_error": 0.0061},
+    "ReceiptCheckpoint": {"validation_loss": 2.4107, "validation_error": 0.0061, "validation_samples": 2048},
     "ReceiptRollback": {"round": 9, "to": 7, "reason": "loss_spike"},
     "ReceiptSlash": {"reason": "incorrect_computation", "amount_wei": zen(500_000)},
     "ReceiptUnit": {

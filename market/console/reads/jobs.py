@@ -72,6 +72,8 @@ class CheckpointLine:
     cid: str
     model_cid: str
     validation_loss: str | None
+    validation_error: str | None
+    validation_samples: int | None
     created_at: datetime
     pins: Sequence[str]
 

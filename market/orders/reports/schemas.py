@@ -15,6 +15,7 @@ class RoundMetrics(BaseModel):
     at: datetime
     seconds: float | None = Field(description="Since the previous round.")
     validation_loss: str | None = Field(description="Null until it is computed, concurrently with later rounds.")
+    validation_error: str | None = Field(description="Standard error of the loss, in nats per token.")
     train_loss: str | None = Field(description="Mean over the included units, as their nodes reported it.")
     units_included: int
     units_excluded: int

@@ -39,6 +39,7 @@ class ReceiptCheckpoint(BaseModel):
     cid: str
     validation_loss: float | None
     validation_error: float | None = Field(description="Standard error of the loss.")
+    validation_samples: int | None = Field(description="Number of samples that the loss is of.")
     pins: list[str] = Field(description="Providers that proved a copy.")
 
 

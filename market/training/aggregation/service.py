@@ -33,10 +33,10 @@ from market.training.aggregation.rollback import best_round, needed_rollback
 from market.training.checkpoints import repository as checkpoints_repository
 from market.training.checkpoints.models import Checkpoint
 from market.training.checkpoints.service import (
-    ModelLoss,
     StoredCheckpoint,
     load_outer,
     load_parameters,
+    loss_in,
     model_loss,
     record_checkpoint,
     rollbacks,
@@ -133,7 +133,7 @@ def _repeat_checkpoint(
     with database.transaction() as session:
         best = checkpoints_repository.checkpoint(session, job_id, rollback.to)
         assert best is not None  # it has a loss, or is the first
-        cid, loss = best.cid, ModelLoss(best.validation_loss, best.validation_error)
+        cid, loss = best.cid, loss_in(best)
     verdict = Verdict(False, ROLLED_BACK, f"the round was rolled back to checkpoint {rollback.to} ({rollback.reason})")
     verdicts = {part.place: verdict for part in round_.parts}
     parameters, outer = load_parameters(storage, round_.spec, cid), load_outer(storage, round_.spec, cid)
@@ -186,7 +186,7 @@ def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
         own = [unit for unit in units.values() if unit.round == number]
         state = round_state(session, job, own, settings)
         if state.can_close(utc_now()):
-            take_unit_losses(session, job_id, own)
+            take_unit_losses(session, job_id, spec, own)
         rollback, best = _rollback(session, job, own)
         if rollback is not None and (state.can_close(utc_now()) or rollback.reason == DIVERGED):
             return _rolled_back(job, spec, checkpoint, units, rollback)

@@ -26,6 +26,7 @@ class Checkpoint(Base, CreatedAt):
     rollback_reason: Mapped[str | None] = mapped_column(String(32))  # code of training_faults.FAULTS
     validation_loss: Mapped[str | None] = mapped_column(String(32))  # decimal string, 6 places; None: not yet known
     validation_error: Mapped[str | None] = mapped_column(String(32))  # its standard error; None: unknown
+    validation_samples: Mapped[int | None] = mapped_column(Integer)  # that it is the loss of
 
 
 class Pin(Base, CreatedAt):

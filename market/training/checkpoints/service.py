@@ -21,6 +21,7 @@ from market.training.checkpoints.base_models import frozen_base
 from market.training.checkpoints.models import Checkpoint
 from training_gym.aggregate.outer_step import OuterState, initial_outer_state, read_outer_state
 from training_gym.data.dataset import DatasetManifest, Split, read_split
+from training_gym.evaluate.extent import evaluation_limit
 from training_gym.evaluate.sums import LossSums
 from training_gym.model.layout import Arrays
 from training_gym.spec.config import TrainingSpec
@@ -36,13 +37,15 @@ _FILE_ALLOWANCE = 1 << 20
 
 
 class ModelLoss(NamedTuple):
-    """Held-out loss and its standard error in nats per token, with six decimal places.
+    """Held-out loss, its standard error and its number of samples.
 
-    Both are None if not known yet. The error of a single sample is None.
+    Loss and error are in nats per token with six decimal places. All are None if not known yet, and so is the error of
+    a single sample.
     """
 
     validation_loss: str | None = None
     validation_error: str | None = None
+    validation_samples: int | None = None
 
 
 _UNKNOWN = ModelLoss()
@@ -153,17 +156,23 @@ def model_loss(storage: Storage, settings: Settings, spec: TrainingSpec, paramet
         StorageError: storage failed, or lost the dataset or the base model.
         GymError: the dataset or the base model does not match its manifest.
     """
-    from training_gym.evaluate import loss as evaluation  # imports torch, which only workers load
+    from training_gym.evaluate.loss import evaluate  # imports torch, which only workers load
 
     validation, base = validation_split(storage, spec), frozen_base(storage, settings, spec)
-    found = evaluation.evaluate(spec, parameters, validation, evaluation.evaluation_limit(spec, round_), base=base)
+    found = evaluate(spec, parameters, validation, evaluation_limit(spec, round_), base=base)
     return loss_of(found)
 
 
 def loss_of(found: LossSums) -> ModelLoss:
-    """Return the loss and the error of evaluated samples."""
+    """Return the loss of evaluated samples."""
     error = f"{min(found.error, LARGEST_LOSS):.6f}" if math.isfinite(found.error) else None
-    return ModelLoss(f"{found.loss if found.loss < LARGEST_LOSS else LARGEST_LOSS:.6f}", error)
+    loss = f"{found.loss if found.loss < LARGEST_LOSS else LARGEST_LOSS:.6f}"
+    return ModelLoss(loss, error, found.samples)
+
+
+def loss_in(row: Checkpoint) -> ModelLoss:
+    """Return the recorded loss of a checkpoint."""
+    return ModelLoss(row.validation_loss, row.validation_error, row.validation_samples)
 
 
 def validation_split(storage: Storage, spec: TrainingSpec) -> Split:

@@ -1,7 +1,8 @@
 """Validation losses of checkpoints, and outlier flags of payloads.
 
 Both are computed in parallel with later rounds. No round waits for a loss, and settlement records the known ones. Only
-the losses of the first and the final model are computed in place, because the receipt contains them.
+the losses of the final model, and of the first one if no unit evaluates it, are computed in place: the receipt contains
+them.
 
 A flag only raises the provider's sampling rate. Flags are computed for the newest round alone. Exclusion from an
 aggregation is decided separately, by reproducible rules (:mod:`training_gym.aggregate.robust`), and counts as a flag.
@@ -12,7 +13,7 @@ from contextlib import suppress
 
 from sqlalchemy.orm import Session
 
-from market.domain.lifecycle import UnitStatus
+from market.domain.lifecycle import JobStatus, UnitStatus
 from market.domain.verification.sampling import FLAGGED_UNITS
 from market.jobs import repository as jobs_repository
 from market.platform.db.session import Database
@@ -30,6 +31,7 @@ from market.training.units.models import Unit
 from training_gym.aggregate.aggregation import sketch_seed
 from training_gym.compress.link_adaptation import decode_adapted
 from training_gym.compress.payload_format import payload_size
+from training_gym.evaluate.extent import is_enough_of_first
 from training_gym.evaluate.sums import LossSums, pooled
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import PayloadError
@@ -63,7 +65,7 @@ def validate(database: Database, settings: Settings, storage: Storage, job_id: s
             loss = model_loss(storage, settings, spec, parameters, checkpoint.round)
             with database.transaction() as session:
                 row = session.get_one(Checkpoint, checkpoint.id)
-                row.validation_loss, row.validation_error = loss
+                row.validation_loss, row.validation_error, row.validation_samples = loss
                 emit(session, job_id, "validation", {"round": row.round, "cid": row.cid, **loss._asdict()})
         if alone:
             examine(database, settings, storage, job_id)
@@ -76,20 +78,25 @@ def _newest_unknown(database: Database, job_id: str) -> tuple[TrainingSpec, Chec
         if job is None or not unknown:
             return None
         spec = TrainingSpec.from_dict(job.spec)
-        if spec.validation_samples:  # the present round's units evaluate its checkpoint
+        if spec.validation_samples and job.status == JobStatus.RUNNING:  # this round's units evaluate its checkpoint
             unknown = [row for row in unknown if row.round < job.current_round]
         return (spec, unknown[-1]) if unknown else None
 
 
-def take_unit_losses(session: Session, job_id: str, units: Iterable[Unit]) -> None:
-    """Set the loss of the checkpoint that a round's units evaluated, from those delivered."""
+def take_unit_losses(session: Session, job_id: str, spec: TrainingSpec, units: Iterable[Unit]) -> None:
+    """Set the loss of the checkpoint that a round's units evaluated, from those delivered.
+
+    The market evaluates it if no record counts, and the first model also if the records are too few.
+    """
     trusted = set(units_repository.DELIVERED_UNIT) - {UnitStatus.DISPUTED}
     done = [(unit.round, record) for unit in units if (record := unit.evaluation) and unit.status in trusted]
     row = checkpoints_repository.checkpoint(session, job_id, done[0][0]) if done else None
     if row is None or row.validation_loss is not None:
         return
     found = pooled([LossSums.from_bytes(record.encode()) for _, record in done])
-    row.validation_loss, row.validation_error = loss = loss_of(found)
+    if found is None or (row.round == 0 and not is_enough_of_first(spec, found)):
+        return
+    row.validation_loss, row.validation_error, row.validation_samples = loss = loss_of(found)
     emit(session, job_id, "validation", {"round": row.round, "cid": row.cid, **loss._asdict()})
 
 

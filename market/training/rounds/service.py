@@ -34,6 +34,7 @@ from market.training.checkpoints.service import (
     record_checkpoint,
     state_bytes,
     store_checkpoint,
+    validation_split,
 )
 from market.training.leases.schemas import LeaseKind
 from market.training.leases.service import cancel_now, create_lease, stop_training
@@ -319,7 +320,10 @@ def build_initial_checkpoint(database: Database, settings: Settings, storage: St
                 slot_states={},
                 outer_state=outer_state,
             )
-            stored = replace(stored, loss=model_loss(storage, settings, spec, parameters, 0))
+            if spec.validation_samples:  # units evaluate it; a malformed split fails the job here
+                validation_split(storage, spec)
+            else:
+                stored = replace(stored, loss=model_loss(storage, settings, spec, parameters, 0))
         except (GymError, BlobNotFound, BlobCorrupt, BlobTooLarge):
             return reason
         with database.transaction() as session:

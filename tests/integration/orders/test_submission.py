@@ -125,6 +125,23 @@ def test_large_model_is_stored_with_size_dependent_settings(payer: Caller, body:
     assert (again["settings_by_size"], again["spec_hash"]) == ({}, job["spec_hash"])
 
 
+def test_units_evaluate_by_default(payer: Caller, body: Body) -> None:
+    body["training_config"] = {"rounds": 2, "segment_steps": 5, "optimizer": "adamw"}
+    quote = payer.post("/v1/quotes", json=body).json()
+    assert quote["validation_samples"] == quote["spec"]["data_config"]["validation_samples"] == 19  # 2 % of 320 * 3
+    job = accepted(payer.post("/v1/jobs", json=sign_job(payer, body)), 201)
+    assert job["spec_hash"] == quote["spec_hash"]
+
+    body["data_config"] = body["data_config"] | {"validation_samples": 0}
+    without = payer.post("/v1/quotes", json=body).json()
+    assert without["validation_samples"] == 0
+    assert 0.98 < without["unit_weight_us"] / quote["unit_weight_us"] < 1
+    job = accepted(payer.post("/v1/jobs", json=sign_job(payer, body)), 201)
+    assert job["spec"]["data_config"].keys() == {"dataset", "replicas"}
+    again = payer.post(f"/v1/jobs/{job['id']}/clone", json={}).json()
+    assert (again["quote"]["spec_hash"], again["quote"]["validation_samples"]) == (without["spec_hash"], 0)
+
+
 def test_signed_quote_creates_job_and_deposit(api: httpx.Client, services: Services, payer: Caller, body: Body) -> None:
     submission_body = sign_job(payer, body)
     job = accepted(payer.post("/v1/jobs", json=submission_body), 201)

@@ -30,7 +30,6 @@ from market.training.rounds import service as rounds
 from market.training.units import service as units
 from market.training.units.models import Unit
 from training_gym.compress.payload_format import encode
-from training_gym.evaluate.sums import LossSums
 from training_gym.units.checkpoint import CheckpointManifest
 from zoo_protocol.hashing import sha256, to_hex
 
@@ -104,36 +103,6 @@ def test_next_round_opens_before_loss_is_known(world: World, nodes: list[str], m
     assert None not in _losses(world, job_id)  # the final model's is known at once
     errors = [row.validation_error for row in world.call(checkpoints_repository.checkpoints, job_id)]
     assert all(0 < float(error or 0) < 1 for error in errors)
-
-
-def test_units_evaluate_their_start(world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation, "model_loss", raising(AssertionError("the market evaluated a checkpoint")))
-    document = world.spec.to_dict()
-    training = {**document["training_config"], "rounds": 3}
-    data = {**document["data_config"], "validation_samples": 4}
-    job_id = world.running(nodes, document={**document, "training_config": training, "data_config": data})
-    world.deliver_all(nodes)
-    world.end_round(job_id)
-    evaluation.validate(world.database, world.settings, world.storage, job_id)  # leaves it to the next units
-    assert _losses(world, job_id)[1] is None
-
-    records = [LossSums.of([2.0 + slot, 3.0], [8, 8]) for slot in range(3)]
-    for node, record in zip(nodes, records, strict=False):
-        world.work(node, evaluation=record.to_bytes().decode()).deliver()
-    refused = world.work(nodes[3], evaluation="1 1 9 1 1 0")
-    refused.commit()
-    with pytest.raises(ResultRefused) as error:
-        refused.complete()
-    assert (error.value.field, error.value.extra["reason"]) == ("evaluation", "evaluation_malformed")
-    world.dispatch(job_id)
-    world.work(nodes[3], evaluation="").deliver()  # without a record, which only a replay can refute
-    world.end_round(job_id)
-    row = world.call(checkpoints_repository.checkpoint, job_id, 1)
-    found = records[0] + records[1] + records[2]
-    assert row is not None
-    assert (row.validation_loss, row.validation_error) == (f"{found.loss:.6f}", f"{found.error:.6f}")
-    [report] = [event for event in world.all(select(JobEventRow)) if event.kind == "validation"]
-    assert (report.data["round"], report.data["validation_loss"]) == (1, row.validation_loss)
 
 
 def _losses(world: World, job_id: str) -> list[str | None]:

@@ -31,12 +31,13 @@ class EndingsWorld(QuorumWorld):
 
     listed: Sequence[Referee] = ()
 
-    def job_of(self, nodes: Sequence[Node], **training: Any) -> str:
+    def job_of(self, nodes: Sequence[Node], *, validation_samples: int = 0, **training: Any) -> str:
         """Start an escrowed job of these nodes in which every segment is sampled."""
         with self.database.transaction() as session:
             for node in nodes:
                 leases.remove_node_from_jobs(session, node.address, "a test")
-        document = {**self.spec.to_dict(), "training_config": TRAINING | training}
+        document = self.spec.to_dict() | {"training_config": TRAINING | training}
+        document["data_config"]["validation_samples"] = validation_samples
         job_id = self.job(
             nodes=len(nodes), redundancy=1, wait_seconds=30 * 86_400, sampling_bps=10_000, document=document
         )

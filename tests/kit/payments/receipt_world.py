@@ -55,9 +55,10 @@ def slot_state_of(round_: int, slot: int) -> str:
     return cid_of_file(f"slot state {round_} {slot}".encode())
 
 
-Losses = tuple[tuple[str, str], tuple[str, str]]
-"""Validation losses of the first and the last model with their errors, as in a record."""
-LOSSES = ("5.500000", "0.010000"), ("3.000000", "0.010000")
+Loss = tuple[str, str, int]
+Losses = tuple[Loss, Loss]
+"""Validation losses of the first and the last model with their errors and samples, as in a record."""
+LOSSES = ("5.500000", "0.010000", 4), ("3.000000", "0.008000", 4)
 
 
 class World:
@@ -215,7 +216,7 @@ class World:
         return parent, unit, made.update
 
     def checkpoint(
-        self, round_: int, made: tuple[CheckpointRecord, UnitRecord, bytes] | None, loss: tuple[str, str] | None
+        self, round_: int, made: tuple[CheckpointRecord, UnitRecord, bytes] | None, loss: Loss | None
     ) -> CheckpointRecord:
         model = self.put(save_state(self.parameters))
         begun = self.spec.start_checkpoint and self.put(save_outer_state(self.spec, self.state))
@@ -228,7 +229,8 @@ class World:
             files = state, self.put(update), self.put(aggregation.to_bytes())
             linked = (parent.cid, model, *files, {"0": unit.slot_state_cid})
         manifest = CheckpointManifest(self.job_id, round_, *linked, 4 * round_, self.spec.spec_hash())
-        return CheckpointRecord(round_, self.put(manifest.to_bytes()), model, *(loss or (None, None)), [HONEST.address])
+        known = loss or (None, None, None)
+        return CheckpointRecord(round_, self.put(manifest.to_bytes()), model, *known, [HONEST.address])
 
     def manifest(self, round_: int) -> CheckpointManifest:
         return CheckpointManifest.from_bytes(self.files[self.record.checkpoints[round_].cid])

@@ -137,6 +137,21 @@ def test_client_refuses_epochs_of_malformed_manifest() -> None:
     assert orders.with_rounds(REQUEST, lambda _: pytest.fail("reads a dataset")) == REQUEST
 
 
+def test_client_signs_only_its_own_validation_samples() -> None:
+    shard = (Shard(CID, 10**6, "0x" + "00" * 32),)
+    stored = {CID: DatasetManifest(shard, shard).to_bytes()}
+    request = orders.with_validation_samples(REQUEST, stored.__getitem__)
+    assert request["data_config"]["validation_samples"] > 8
+    evaluating = TrainingSpec.from_dict(orders._sections(request), request["nodes"])
+    weight = -(-flops_per_unit(evaluating) * 10**6 * TIER["gpus"] // 10**10)
+    asked = quote(spec_hash=evaluating.spec_hash(), unit_weight_us=weight)
+    assert orders.sign(request, asked, NETWORK, WALLET)[1]["data_config"] == request["data_config"]
+    with raises_code(Mismatch, "quote-mismatch"):
+        orders.sign(request, quote(), NETWORK, WALLET)
+    with raises_code(Mismatch, "quote-mismatch"):
+        orders.with_validation_samples(REQUEST, lambda _: b"{}")
+
+
 def test_amounts_are_exact() -> None:
     assert parse_zen("2.5") == 25 * 10**17
     assert parse_zen(5000) == 5000 * 10**18
@@ -159,14 +174,15 @@ def test_job_file_is_read_with_overrides(tmp_path: Path) -> None:
     file = tmp_path / "training_config.yaml"
     file.write_text(
         "tier: silver\nnodes: 4\nbudget_max: 100\nmax_price: 2.5\nwait: 30m\nsampling_bps: 500\n"
-        "data_config: {train: train.txt, validation: held-out.txt}\ntraining_config: {rounds: 3}\n"
+        "data_config: {train: train.txt, validation: held-out.txt, validation_samples: 3}\n"
+        "training_config: {rounds: 3}\n"
     )
     spec = jobspec.load(file, {"budget_max": "7 wei"})
     assert (spec.tier, spec.nodes, spec.budget_max, spec.max_price) == ("silver", 4, 7, 25 * 10**17)
     assert spec.sampling_bps == 500
     assert spec.wait == timedelta(minutes=30)
     assert spec.dataset == Request((f"{tmp_path}/train.txt",), "bpe:8192", (f"{tmp_path}/held-out.txt",))
-    assert spec.training == {"rounds": 3}
+    assert (spec.training, spec.validation_samples) == ({"rounds": 3}, 3)
 
 
 def test_job_file_sources_take_tokenizer_of_base(tmp_path: Path) -> None:
@@ -185,6 +201,7 @@ def test_job_file_sources_take_tokenizer_of_base(tmp_path: Path) -> None:
         ({"train": []}, "data_config.train cannot be"),
         ({"train": "a", "tokenizer": 8192}, "data_config.tokenizer cannot be 8192"),
         ({"train": "a", "test": "b"}, "data_config.test is not a known key"),
+        ({"train": "a", "validation_samples": "2"}, "data_config.validation_samples cannot be '2'"),
         ({"validation": "a"}, "has neither train nor dataset"),
         ({"dataset": "x", "train": "a"}, "data_config.dataset must be a CID"),
     ],

@@ -70,10 +70,12 @@ def test_events_are_described_in_sentences() -> None:
     assert describe(event) == "round 2 of 8 done, validation loss 3.1"
     known_later = Event(id=1, kind="round", data={"round": 2, "rounds": 8, "validation_loss": None})
     assert describe(known_later) == "round 2 of 8 done"
-    known = Event(id=1, kind="validation", data={"round": 2, "cid": "b", "validation_loss": "3.1"})
-    assert describe(known) == "validation loss after round 2: 3.1"
+    known = Event(
+        id=1, kind="validation", data={"round": 2, "cid": "b", "validation_loss": "3.1", "validation_samples": 256}
+    )
+    assert describe(known) == "validation loss after round 2: 3.1 (256 samples)"
     known.data["validation_error"] = "0.2"
-    assert describe(known) == "validation loss after round 2: 3.1 ± 0.2"
+    assert describe(known) == "validation loss after round 2: 3.1 ± 0.2 (256 samples)"
     assert describe(Event(id=2, kind="step", data={"step": 1})) is None
     lost = {"round": 0, "slot": 3, "provider": "0xab", "status": "rejected", "reason": "incorrect_computation"}
     assert describe(Event(id=3, kind="unit", data=lost)) == (

@@ -38,7 +38,7 @@ def record(**changes: object) -> JobRecord:
         "auction": None,
         "units": [unit(1, 0), unit(0, 1), unit(0, 0, "rejected")],
         "slashes": [SlashRecord(0, 0, ADDRESS, "incorrect_computation", HASH, "cid", "dispute", None)],
-        "checkpoints": [CheckpointRecord(0, "cid", "cid", "5.545177", "0.012000", [ADDRESS])],
+        "checkpoints": [CheckpointRecord(0, "cid", "cid", "5.545177", "0.012000", 256, [ADDRESS])],
         "windows": [job_record.WindowRecord(0, HASH, [HASH])],
         "initial_loss": "5.545177",
         "final_loss": None,

@@ -19,6 +19,7 @@ from kit.payments.receipt_world import (
     CHEAT,
     FEE_BPS,
     HONEST,
+    LOSSES,
     OTHER_JOB,
     PAYER,
     PRICE,
@@ -32,7 +33,8 @@ from kit.training import TEXT, TINY
 
 from training_gym.compress.link_adaptation import top_k_levels
 from training_gym.data.dataset import one_shard
-from training_gym.evaluate.loss import MAX_WINDOWS, evaluate
+from training_gym.evaluate.extent import MAX_WINDOWS
+from training_gym.evaluate.loss import evaluate
 from training_gym.evaluate.sums import LossSums
 from training_gym.model.base import completed_settings
 from training_gym.model.folder import ModelManifest, load_files
@@ -61,7 +63,7 @@ def test_honest_settlement_has_no_finding_and_balances() -> None:
     world: Any = World()
     first = world.files[world.record.checkpoints[0].model_cid]
     found = verify_job(
-        world.job_id, world, world, lambda _spec, model, *_: (5.5 if model == first else 3.0, 0.01), None
+        world.job_id, world, world, lambda _spec, model, *_: (5.5, 0.01) if model == first else (3.0, 0.008), None
     )
     assert found.findings == []
     paid, fee = balanced(found.receipt)
@@ -213,6 +215,25 @@ def test_wrong_loss_is_found() -> None:
     assert "wrong_loss" in World().codes(lambda *_: (4.2, 0.01))
 
 
+@pytest.mark.parametrize(
+    ("error", "samples", "code"), [("0.010000", 4, "few_samples"), ("0.008000", 9999, "wrong_loss")]
+)
+def test_wrong_number_of_samples_is_found(error: str, samples: int, code: str) -> None:
+    world = World(losses=(LOSSES[0], (LOSSES[1][0], error, samples)))
+    first = world.files[world.record.checkpoints[0].model_cid]
+    assert world.codes(lambda _spec, model, *_: (5.5, 0.01) if model == first else (3.0, float(error))) == {code}
+
+
+@pytest.mark.parametrize(("error", "found"), [(0.02, set()), (0.0, {"wrong_loss"})])
+def test_false_record_moves_first_loss_within_bounds(error: float, found: set[str]) -> None:
+    spec = replace(World().spec, replicas=3, validation_samples=2)
+    world = World(lambda world: replace(spec, dataset=world.dataset()), (("5.500000", "0.010000", 6), LOSSES[1]))
+    first = world.files[world.record.checkpoints[0].model_cid]
+    codes = world.codes(lambda _spec, model, *_: (4.9, error) if model == first else (3.0, 0.008))
+    assert "wrong_loss" not in world.codes(lambda _spec, model, *_: (5.4, error) if model == first else (3.0, 0.008))
+    assert codes & {"wrong_loss"} == found
+
+
 @pytest.fixture
 def on_base(tmp_path: Path) -> Callable[[World], TrainingSpec]:
     """Return a function that stores a base and returns the specification of an adapter on it."""
@@ -250,13 +271,13 @@ def merged_losses(world: World, folder: Path) -> tuple[LossSums, LossSums]:
 def test_adapter_losses_are_recomputed_on_base(on_base: Callable[[World], TrainingSpec], tmp_path: Path) -> None:
     first, final = merged_losses(World(on_base), tmp_path)
     assert abs(first.loss - final.loss) > 10 * LOSS_TOLERANCE
-    stated = [(f"{one.loss:.6f}", f"{one.error:.6f}") for one in (first, final)]
+    stated = [(f"{one.loss:.6f}", f"{one.error:.6f}", one.samples) for one in (first, final)]
     world: Any = World(on_base, (stated[0], stated[1]))
     with BaseFiles(world) as bases:
         loss = partial(model_loss, bases)
         assert verify_job(world.job_id, world, world, loss, None).findings == []
         assert World(on_base, (stated[0], stated[0])).codes(loss) == {"wrong_loss"}
-        assert World(on_base, (stated[0], (stated[1][0], "0.000001"))).codes(loss) == {"wrong_loss"}
+        assert World(on_base, (stated[0], (stated[1][0], "0.000001", stated[1][2]))).codes(loss) == {"wrong_loss"}
     [weights] = ModelManifest.from_bytes(world.files[world.spec.base]).files.values()
     del world.files[weights.cid]
     with BaseFiles(world) as bases:

@@ -14,7 +14,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from training_gym.data.dataset import one_shard, spread_samples
 from training_gym.evaluate import loss as evaluation
-from training_gym.evaluate.loss import MAX_WINDOWS, evaluate, evaluation_limit, mean_loss
+from training_gym.evaluate.extent import MAX_FINAL_WINDOWS, MAX_WINDOWS, evaluation_limit
+from training_gym.evaluate.loss import evaluate, mean_loss
 from training_gym.evaluate.sums import LossSums, pooled
 from training_gym.model.layout import Arrays, initial_parameters
 from training_gym.spec.config import TrainingSpec
@@ -84,10 +85,21 @@ def test_small_split_is_taken_whole(parameters: Arrays) -> None:
     assert evaluate(SPEC, parameters, one_shard(SPEC, text_of(1)), MAX_WINDOWS).error == math.inf
 
 
+@pytest.mark.parametrize(("settings", "most"), [({"batch_size": 6}, 6), ({"batch_size": 6, "micro_batch_size": 4}, 4)])
+def test_evaluation_holds_no_more_than_micro_batch(
+    monkeypatch: pytest.MonkeyPatch, parameters: Arrays, settings: dict[str, Any], most: int
+) -> None:
+    sizes, collate = [], evaluation.collate
+    monkeypatch.setattr(evaluation, "collate", lambda samples: (sizes.append(len(samples)), collate(samples))[1])
+    spec = spec_of(TINY, **settings)
+    found = evaluate(spec, parameters, one_shard(spec, text_of(10)), MAX_WINDOWS)
+    assert (sizes, found.samples) == ([most, *([4, 2] if most == 4 else [4])], 10)
+
+
 def test_first_and_last_model_take_more_samples() -> None:
     rounds = SPEC.training.rounds
     assert [evaluation_limit(SPEC, round_) for round_ in (1, rounds - 1)] == [MAX_WINDOWS] * 2
-    assert evaluation_limit(SPEC, 0) == evaluation_limit(SPEC, rounds) == evaluation.MAX_FINAL_WINDOWS
+    assert evaluation_limit(SPEC, 0) == evaluation_limit(SPEC, rounds) == MAX_FINAL_WINDOWS
 
 
 def evaluating_unit(slot: int, samples: int = 5, windows: int = 12, **training: Any) -> Unit:
@@ -152,4 +164,8 @@ def test_false_record_of_a_minority_is_left_out(false: list[float]) -> None:
     honest = [LossSums.of(np.random.default_rng(slot).normal(30, 3, 8).tolist(), [10] * 8) for slot in range(3)]
     liar = LossSums.of(false, [10] * 8)
     assert pooled([*honest, liar]) == honest[0] + honest[1] + honest[2]
-    assert pooled([honest[0], liar]) == honest[0] + liar
+    assert pooled([honest[0], liar]) is None
+    vague = LossSums.of([0.0, 1e4] * 4, [10] * 8)
+    assert pooled([honest[0], vague]) is None  # its own error excuses no record
+    assert pooled(honest[:2]) == honest[0] + honest[1]
+    assert pooled([liar]) == liar

@@ -1,0 +1,112 @@
+"""Samples that units evaluate by default."""
+
+from typing import Any
+
+import pytest
+from kit.errors import raises_code
+
+from training_gym.data.dataset import DatasetManifest, Shard
+from training_gym.evaluate.extent import (
+    MAX_FINAL_WINDOWS,
+    MAX_FLOPS,
+    affordable_samples,
+    is_enough,
+    is_enough_of_first,
+    settings_with_samples,
+)
+from training_gym.evaluate.sums import LossSums
+from training_gym.spec.config import MAX_EVALUATED, TrainingSpec
+from training_gym.spec.costs import flops_per_evaluation, flops_per_unit
+from training_gym.spec.errors import ManifestError, SpecError
+
+CID, LENGTH = "b" * 59, 8
+MODEL = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "sequence_length": LENGTH}
+MANY = {"inner_steps": 1000, "segment_steps": 100, "batch_size": 4096}
+
+
+def job(training: dict[str, Any], **data: Any) -> dict[str, Any]:
+    return {"model_config": MODEL, "data_config": {"dataset": CID} | data, "training_config": training}
+
+
+def dataset(windows: int, samples: str = "text") -> DatasetManifest:
+    shard = (Shard(CID, windows * LENGTH + 1, "0x" + "00" * 32),)
+    return DatasetManifest(shard, shard, samples=samples)
+
+
+def completed(training: dict[str, Any], nodes: int, windows: int = 10**6) -> TrainingSpec:
+    found = settings_with_samples(job(training), nodes, lambda _: dataset(windows))
+    return TrainingSpec.from_dict(job(training) | {"data_config": found}, nodes)
+
+
+@pytest.mark.parametrize("segment_steps", [1, 2, 20])
+def test_default_evaluation_is_cheap(segment_steps: int) -> None:
+    training = {"segment_steps": segment_steps, "optimizer": "adamw"}
+    spec, without = (TrainingSpec.from_dict(job(training, validation_samples=count), 4) for count in (1, 0))
+    samples = completed(training, 4).validation_samples
+    whole, one = flops_per_unit(without), flops_per_unit(spec) - flops_per_unit(without)
+    limit = min(whole / 50, whole / without.segments / 4)
+    assert 0 < samples * one <= limit < (samples + 1) * one
+
+
+def test_default_is_within_split() -> None:
+    assert [completed({}, 4, windows).validation_samples for windows in (1, 30, 31, 32, 33)] == [1, 8, 8, 8, 9]
+    assert completed(MANY, 1).validation_samples == MAX_EVALUATED
+
+
+@pytest.mark.parametrize(
+    ("training", "nodes"),
+    [
+        ({"inner_steps": 4, "segment_steps": 1, "batch_size": 2}, 4),  # less than a sample of each unit
+        ({"inner_steps": 8, "segment_steps": 4, "batch_size": 8}, 1),  # too few for a loss
+        ({"method": "slow_links"}, 4),  # starts from no checkpoint's model
+    ],
+)
+def test_costly_evaluation_is_left_to_market(training: dict[str, Any], nodes: int) -> None:
+    found = settings_with_samples(job(training), nodes, lambda _: pytest.fail("reads a dataset"))
+    assert found == {"dataset": CID, "validation_samples": 0}
+    assert completed(training, nodes).to_dict()["data_config"] == {"dataset": CID, "replicas": nodes}
+
+
+@pytest.mark.parametrize("samples", [0, 3])
+def test_given_samples_stay(samples: int) -> None:
+    given = job({}, validation_samples=samples)
+    assert settings_with_samples(given, 4, lambda _: pytest.fail("reads a dataset")) == given["data_config"]
+
+
+def test_unsuitable_dataset_is_refused() -> None:
+    with raises_code(ManifestError, "wrong_kind"):
+        settings_with_samples(job({}), 4, lambda _: dataset(100, "chat"))
+    with raises_code(SpecError, "out_of_range"):
+        settings_with_samples(job({"rounds": 0}), 4, lambda _: dataset(100))
+
+
+def test_more_nodes_allow_smaller_units() -> None:
+    small = {"inner_steps": 8, "segment_steps": 4, "batch_size": 8}
+    alone, four = (TrainingSpec.from_dict(job(small), nodes) for nodes in (1, 8))
+    assert (affordable_samples(alone), affordable_samples(four) > 1) == (0, True)
+
+
+def test_enough_samples_of_first_and_final_model() -> None:
+    settings = {"rounds": 3, "inner_steps": 10, "segment_steps": 10}
+    spec = TrainingSpec.from_dict(job(settings, validation_samples=8), 4)
+    precise, coarse = (2.0, 0.006), (2.0, 0.007)
+    assert is_enough(spec, 3, 16, precise, 10**6)
+    assert not is_enough(spec, 3, 32, coarse, 10**6)
+    assert is_enough(spec, 3, 32, coarse, 32)  # the whole split
+    assert is_enough(spec, 3, MAX_FINAL_WINDOWS, coarse, 10**6)
+    units = LossSums.of([2.0, 2.0] * 16, [1] * 32)
+    assert is_enough_of_first(spec, units)
+    assert not is_enough_of_first(spec, LossSums.of([2.0] * 24, [1] * 24))  # a replica's record is missing
+    assert not is_enough_of_first(spec, LossSums.of([1.0, 3.0] * 16, [1] * 32))
+    pair = TrainingSpec.from_dict(job(settings, validation_samples=16), 2)
+    assert not is_enough_of_first(pair, units)  # of two, none is the majority
+
+
+def test_costly_first_model_is_left_to_units() -> None:
+    model = MODEL | {"hidden_size": 2048, "num_hidden_layers": 8, "num_attention_heads": 16, "sequence_length": 4096}
+    document = job({"method": "default"}, validation_samples=8) | {"model_config": model}
+    spec = TrainingSpec.from_dict(document, 4)
+    wide = LossSums.of([1.0, 3.0] * 16, [1] * 32)
+    assert 8 < MAX_FLOPS // flops_per_evaluation(spec) < 32
+    assert is_enough_of_first(spec, wide)
+    assert not is_enough(spec, spec.training.rounds, 32, (wide.loss, wide.error), 10**6)

@@ -1,0 +1,95 @@
+"""Number of samples of an evaluation. No torch."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from training_gym.data.dataset import DatasetManifest, Split
+from training_gym.evaluate.sums import LossSums
+from training_gym.spec.config import MAX_EVALUATED, TrainingSpec
+from training_gym.spec.costs import flops_per_evaluation, flops_per_unit
+
+MAX_WINDOWS = 256
+MAX_FINAL_WINDOWS = 1 << 14
+MAX_FLOPS = 10**14
+"""Limit of an evaluation of more than ``MAX_WINDOWS`` samples: some minutes of a processor."""
+WANTED_ERROR = 0.003
+"""Share of the loss below which its standard error is small enough."""
+_UNIT_PARTS, _SEGMENT_PARTS = 50, 4
+"""The evaluation of a unit takes by default 1/50 of its training, and 1/4 of a segment, at most.
+
+A replay of the last segment repeats it, and is paid as that of any other segment.
+"""
+_MIN_REPLICAS = 3
+_MIN_SAMPLES = 16
+"""Least samples of a round by default: the rule of spikes compares losses, also if some units are lost."""
+
+
+def evaluation_limit(spec: TrainingSpec, round_: int) -> int:
+    """Return the most samples for a checkpoint: more for the first and the last."""
+    if round_ not in (0, spec.training.rounds):
+        return MAX_WINDOWS
+    return max(MAX_WINDOWS, min(MAX_FINAL_WINDOWS, MAX_FLOPS // flops_per_evaluation(spec)))
+
+
+def is_enough_of_first(spec: TrainingSpec, found: LossSums) -> bool:
+    """Return whether records of the first round are complete, and as many as the market takes."""
+    whole = is_of_units(spec, 0, found.samples)
+    return whole and is_enough(spec, 0, found.samples, (found.loss, found.error), MAX_FINAL_WINDOWS)
+
+
+def is_of_units(spec: TrainingSpec, round_: int, samples: int) -> bool:
+    """Return whether a loss may be that of the first model by units of all replicas."""
+    return round_ == 0 and spec.replicas >= _MIN_REPLICAS and samples == spec.validation_samples * spec.replicas
+
+
+def is_enough(spec: TrainingSpec, round_: int, samples: int, loss: tuple[float, float], size: int) -> bool:
+    """Return whether the first or the final model was evaluated on enough samples.
+
+    Args:
+        round_: 0, or the job's rounds.
+        loss: the loss and its standard error.
+        size: samples of the split.
+    """
+    if loss[1] <= WANTED_ERROR * loss[0] or samples >= min(size, evaluation_limit(spec, round_)):
+        return True
+    return is_of_units(spec, round_, samples) and samples >= min(size, MAX_FLOPS // flops_per_evaluation(spec))
+
+
+def affordable_samples(spec: TrainingSpec) -> int:
+    """Return the samples that a unit evaluates by default; 0: the market evaluates."""
+    if spec.training.round_delay or spec.training.averaging != "rounds":
+        return 0
+    training = flops_per_unit(replace(spec, validation_samples=0))
+    share = training // max(_UNIT_PARTS, _SEGMENT_PARTS * spec.segments)
+    samples = min(MAX_EVALUATED, share // flops_per_evaluation(spec))
+    return samples if samples * spec.replicas >= _MIN_SAMPLES else 0
+
+
+def settings_with_samples(
+    job: Mapping[str, Any], nodes: int, manifest_of: Callable[[TrainingSpec], DatasetManifest]
+) -> dict[str, Any]:
+    """Return a job's ``data_config`` with ``validation_samples``; a given number stays, 0 too.
+
+    Market and client call the same function, so that what is priced and what is signed is one specification.
+
+    Args:
+        job: document of :meth:`TrainingSpec.from_dict`, with rounds.
+        nodes: nodes of the job.
+        manifest_of: reads the dataset of the specification; called only if a unit can afford a sample.
+
+    Raises:
+        SpecError: a wrong setting.
+        ManifestError, StateError: the dataset does not suit the job, as for :class:`Split`.
+    """
+    given = dict(job["data_config"])
+    if "validation_samples" in given:
+        return given
+    spec = TrainingSpec.from_dict(job, nodes)
+    samples = affordable_samples(spec)
+    if samples:
+        manifest = manifest_of(spec)
+        size = Split(spec, manifest.layout, [shard.size for shard in manifest.validation], {}).order.size
+        samples = min(samples, math.ceil(size / spec.replicas))
+    return given | {"validation_samples": samples}
