@@ -128,7 +128,9 @@ def test_corpus_holds_out_whole_files(tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("name", ["rounds of 15, averaged momentum", "rounds of 15, overlapped by mixing"])
 def test_trial_rules_train(tmp_path: Path, name: str) -> None:
     spec = specification(TRIALS[name], TINY, 1)
-    result = part.TRAIN[TRIALS[name].how](spec, CORPUS, "tuning", KeptState(tmp_path / "state", 0), "cpu", lambda _: None)
+    result = part.TRAIN[TRIALS[name].how](
+        spec, CORPUS, "tuning", KeptState(tmp_path / "state", 0), "cpu", lambda _: None
+    )
     assert len(result.curve) == 2
     assert result.loss < 5.9  # of a fresh model 6.2
 
