@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, any_, bindparam, func, literal, select
+from sqlalchemy import ColumnElement, Row, Select, any_, bindparam, func, literal, select
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Session
 
@@ -130,9 +130,9 @@ def slot_holders(session: Session) -> set[str]:
     return set(session.scalars(select(Slot.provider).where(Slot.provider.is_not(None))))
 
 
-def slots_by_holder(session: Session) -> dict[str, str]:
-    query = select(Slot.provider, Slot.job_id).where(Slot.provider.is_not(None))
-    return {provider: job_id for provider, job_id in session.execute(query).tuples() if provider is not None}
+def held_slots() -> Select[str | None, str]:
+    """Return the query of (node, job) for all replicas that a node holds."""
+    return select(Slot.provider, Slot.job_id).where(Slot.provider.is_not(None))
 
 
 def auction_rounds_of_open_jobs(session: Session) -> set[int]:
