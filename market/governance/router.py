@@ -158,9 +158,9 @@ def list_parameters(session: Reads, services: ServicesDep) -> list[ParameterValu
 
 
 @router.get("/governance/payments")
-def list_payments(session: Reads) -> list[PaymentView]:
-    """Return the treasury's payments by final events, newest first."""
-    return payments.payments(session)
+def list_payments(session: Reads, limit: Limit = 50) -> list[PaymentView]:
+    """Return the treasury's newest payments by final events, newest first."""
+    return payments.payments(session, limit)
 
 
 @router.get("/governance/roles")

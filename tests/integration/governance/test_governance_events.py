@@ -18,7 +18,7 @@ from market.platform.db.base import utc_now
 from market.platform.db.session import Database
 from market.platform.events.service import audit_entries
 from zoo_protocol import abi
-from zoo_protocol.acts.calls import Contracts
+from zoo_protocol.acts.calls import Call, Contracts, Operation
 
 _MOST_STATEMENTS = 4  # the delay, open events, known proposals, operations
 GRANT = {"role": "OPERATOR_ROLE", "account": OTHER.address}
@@ -221,12 +221,30 @@ def test_treasury_payments_are_listed(governed: GovernanceWorld) -> None:
         governed.pass_delay()
         governed.send(governed.execute(str(proposal.operation_id)))
     with governed.database.transaction() as session:
-        found = payments.payments(session)
+        found = payments.payments(session, limit=50)
+        newest = payments.payments(session, limit=1)
     assert [(one.fund, one.amount_wei, one.grant_id) for one in found] == [
         ("security audits", 2 * ZEN, None),
         ("community grants", 2 * ZEN, 1),
     ]
     assert {one.recipient for one in found} == {OTHER.address}
+    assert newest == found[:1]
+
+
+def test_equal_grants_of_one_transaction_have_own_numbers(governed: GovernanceWorld) -> None:
+    chain = governed.chain
+    chain.send(PAYER, "ZenToken", "transfer", chain.deployment.address("Treasury"), 1_000 * ZEN)
+    data = abi.encode_call("Treasury", "grant", [OTHER.address, ZEN, b"tutorial".ljust(32, b"\0")])
+    grant = Call(chain.deployment.address("Treasury"), 0, data)
+    twice = Operation((grant, grant), "0x" + "01" * 32, is_batch=True).arguments()
+    chain.send(ADMIN, "Timelock", "scheduleBatch", *twice, DEVNET.timelock_seconds)
+    governed.pass_delay()
+    chain.send(ADMIN, "Timelock", "executeBatch", *twice)
+    governed.index()
+    with governed.database.transaction() as session:
+        found = payments.payments(session, limit=50)
+    assert [one.grant_id for one in found] == [2, 1]
+    assert len({one.tx_hash for one in found}) == 1
 
 
 def test_new_delay_applies_to_next_proposal(governed: GovernanceWorld) -> None:
