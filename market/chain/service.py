@@ -143,6 +143,12 @@ def indexed_head(session: Session) -> int | None:
     return session.scalar(select(ChainCursor.head_number))
 
 
+def final_block(session: Session) -> int:
+    """Return the number of the newest block with handled events; -1 before the first."""
+    found = finalised_cursor(session)
+    return -1 if found is None else found[0]
+
+
 def finalised_cursor(session: Session) -> tuple[int, str] | None:
     """Return (number, hash) of the newest block with handled events; None before the first."""
     row = session.execute(select(ChainCursor.finalised_number, ChainCursor.finalised_hash)).one_or_none()
