@@ -230,6 +230,8 @@ def test_long_tables_are_shown_by_pages(api: httpx.Client, on_chain: Services) -
             record(session, ("job", f"0x{number:064x}"), "tried", actor="market")
     pages = [admin.http.get(f"/console/audit?audit.q=tried&audit.page={page}").text for page in (1, 2, 3)]
     assert [page.count("<td>tried</td>") for page in pages] == [50, 50, 20]
+    subjects = [re.findall(r'title="0x0{56}([0-9a-f]{8})"', page) for page in pages]
+    assert [int(one, 16) for page in subjects for one in dict.fromkeys(page)] == list(range(119, -1, -1))
     assert [">Next</a>" in page for page in pages] == [True, True, False]
     assert admin.http.get("/console/audit?audit.page=-1&audit.sort=nonsense").status_code == 200
 
