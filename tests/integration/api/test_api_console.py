@@ -20,7 +20,9 @@ from sqlalchemy import update
 
 import market.console
 from market.chain.contracts.codec import Deployment
+from market.chain.errors import ChainError
 from market.chain.views import ChainViews
+from market.console import chain_facts
 from market.console.pages import PAGES
 from market.console.rendering import short_zen, zen
 from market.console.sessions import service as sessions
@@ -180,6 +182,20 @@ def test_page_without_reads_takes_one_statement(api: httpx.Client, on_chain: Ser
     with statements(on_chain.database) as seen:
         assert admin.http.get("/console/sign-in").status_code == 200
     assert len(seen) == 2  # the session, and the kinds of the devnet's accounts
+
+
+def test_sign_in_asks_failed_node_once(api: httpx.Client, on_chain: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    class SilentNode:
+        def ask(self, method: str) -> None:
+            asked.append(method)
+            raise ChainError("no answer")
+
+    monkeypatch.setattr(chain_facts, "_node", lambda _services: SilentNode())
+    for _ in range(3):
+        assert "data-devnet" not in api.get("/console/sign-in").text
+    assert asked == ["eth_accounts"]
 
 
 def test_devnet_offers_accounts_and_relays_to_them(api: httpx.Client, on_chain: Services) -> None:
