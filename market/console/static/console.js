@@ -52,25 +52,33 @@ async function copy(button) {
   setTimeout(() => button.classList.remove("copied"), 1200);
 }
 
-// Live parts: a page with #live loads that part again after each change, and says when no tick came for long.
+// Live parts: a page with #live loads that part again after each change. It says when no tick came for long, or when
+// that load failed, and then loads again at the next tick.
 function watch() {
   const state = document.getElementById("live-state");
   if (!document.getElementById("live") || !state) return;
-  let last = Date.now(), change = null;
+  let last = Date.now(), shown = null, asked = null, failed = false;
   const show = () => {
-    const late = Date.now() - last > LATE_MS;
+    const late = failed || Date.now() - last > LATE_MS;
     state.hidden = false;
     state.classList.toggle("stale", late);
     state.textContent = late ? `Stale since ${localTime.format(last)}` : "Live";
   };
   const source = new EventSource("/console/live");
   source.addEventListener("tick", (event) => {
-    const tick = JSON.parse(event.data);
-    last = Date.now();
-    if (change !== null && tick.change !== change && !document.hidden) {
+    const { change } = JSON.parse(event.data);
+    if (!failed) last = Date.now();
+    shown ??= change;
+    if (change !== shown && !document.hidden) {
+      asked = change;
       htmx.ajax("GET", location.href, { target: "#live", select: "#live", swap: "outerHTML" });
     }
-    change = tick.change;
+    show();
+  });
+  document.addEventListener("htmx:afterRequest", ({ detail }) => {
+    if (detail.target?.id !== "live") return;
+    failed = !detail.successful;
+    if (!failed) shown = asked;
     show();
   });
   setInterval(show, 2000);
