@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Row, Select, any_, bindparam, func, literal, select
 from sqlalchemy.dialects.postgresql import ARRAY
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, defer
 
 from market.domain.lifecycle import JobStatus
 from market.jobs.models import Job, Slot
@@ -91,11 +91,12 @@ def long_paused(session: Session, refund_after: timedelta, now: datetime) -> lis
 
 
 def jobs_in_book(session: Session, tier_id: int, now: datetime) -> list[Job]:
-    """Return the jobs in the book of a tier, oldest first."""
+    """Return the jobs in the book of a tier, oldest first. Their documents are loaded on access only."""
     query = select(Job).where(
         Job.status == JobStatus.MATCHING, Job.tier_id == tier_id, _expires_at() > now, Job.paused_at.is_(None)
     )
-    return list(session.scalars(query.order_by(Job.funded_at, Job.id)))
+    documents = defer(Job.request), defer(Job.spec)  # no bid reads them
+    return list(session.scalars(query.options(*documents).order_by(Job.funded_at, Job.id)))
 
 
 def asks(session: Session, tier_id: int, limit: int) -> list[tuple[dict[str, Any], int]]:

@@ -210,7 +210,7 @@ def equal_nodes(
         .outerjoin(Stake, Stake.address == Provider.address)
         .outerjoin(busy, holder == Provider.address)
         .outerjoin(in_benchmark, in_benchmark.c.provider == Provider.address)
-        .where(or_(Provider.tier_id == tier_id, AskRow.id.is_not(None)))
+        .where(or_(Provider.tier_id == tier_id, Provider.address.in_(open_askers(tier_id))))
         .subquery()
         .c
     )
