@@ -91,7 +91,7 @@ def long_paused(session: Session, refund_after: timedelta, now: datetime) -> lis
 
 
 def jobs_in_book(session: Session, tier_id: int, now: datetime) -> list[Job]:
-    """Return the jobs in the book of a tier, oldest first. Their documents are loaded on access only."""
+    """Return the jobs in the book of a tier, oldest first; their documents load on access."""
     query = select(Job).where(
         Job.status == JobStatus.MATCHING, Job.tier_id == tier_id, _expires_at() > now, Job.paused_at.is_(None)
     )
