@@ -35,7 +35,7 @@ def show_treasury(visit: CurrentVisit) -> HTMLResponse:
         operations = governance.operations(session, contracts, now, pending=False, limit=_OPERATIONS)
         found = treasury.read_treasury(session, network)
         values: dict[str, object] = {
-            "operations": [one for one in operations if (one.act or "").startswith("treasury.")],
+            "ended": [one for one in operations if one.ended_at and (one.act or "").startswith("treasury.")],
             "treasury": found,
             "is_cut": found.payment_count > len(found.payments),
             "cursor": finalised_cursor(session),
