@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, and_, delete, exists, false, func, or_, select, update
+from sqlalchemy import ColumnElement, Select, and_, delete, exists, false, func, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session, aliased
 
@@ -163,15 +163,26 @@ def final_events_with(session: Session, event: str, topics: Collection[str]) -> 
     return _events(session, matches, ChainBlock.number <= final)
 
 
+def newest_final_events(session: Session, topic: str, limit: int) -> list[ChainEvent]:
+    """Return the newest final events with the indexed ``topic``, newest first."""
+    final = select(ChainCursor.finalised_number).scalar_subquery()
+    query = _logs(ChainLog.topics.contains([topic]), ChainBlock.number <= final)
+    newest = query.order_by(ChainBlock.number.desc(), ChainLog.log_index.desc()).limit(limit)
+    return _decoded(session, newest)
+
+
 def _events(session: Session, *conditions: ColumnElement[bool]) -> list[ChainEvent]:
-    rows = session.execute(
-        select(ChainLog, ChainBlock)
-        .join(ChainBlock, ChainBlock.hash == ChainLog.block_hash)
-        .where(ChainBlock.canonical, *conditions)
-        .order_by(ChainBlock.number, ChainLog.log_index)
-    )
+    return _decoded(session, _logs(*conditions).order_by(ChainBlock.number, ChainLog.log_index))
+
+
+def _logs(*conditions: ColumnElement[bool]) -> Select[ChainLog, ChainBlock]:
+    joined = select(ChainLog, ChainBlock).join(ChainBlock, ChainBlock.hash == ChainLog.block_hash)
+    return joined.where(ChainBlock.canonical, *conditions)
+
+
+def _decoded(session: Session, query: Select[ChainLog, ChainBlock]) -> list[ChainEvent]:
     events = []
-    for log, block in rows:
+    for log, block in session.execute(query):
         decoded = decode_log(log.contract, log.topics, log.data)
         if decoded is not None:
             name, args = decoded

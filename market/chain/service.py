@@ -124,6 +124,11 @@ def final_events_named(session: Session, contract: str, event: str) -> list[Chai
     return final_events(session, event_topic(contract, event))
 
 
+def newest_final_events(session: Session, contract: str, event: str, limit: int) -> list[ChainEvent]:
+    """Return the newest final events of one kind, newest first."""
+    return repository.newest_final_events(session, event_topic(contract, event), limit)
+
+
 def final_events_of_kind(session: Session, contract: str, event: str, topics: Collection[str]) -> list[ChainEvent]:
     """Return all final events of one kind with any of the indexed ``topics``, in order."""
     return repository.final_events_with(session, event_topic(contract, event), topics)
@@ -136,6 +141,12 @@ def waiting_intents(session: Session) -> dict[str, int]:
 
 def indexed_head(session: Session) -> int | None:
     return session.scalar(select(ChainCursor.head_number))
+
+
+def final_block(session: Session) -> int:
+    """Return the number of the newest block with handled events; -1 before the first."""
+    found = finalised_cursor(session)
+    return -1 if found is None else found[0]
 
 
 def finalised_cursor(session: Session) -> tuple[int, str] | None:

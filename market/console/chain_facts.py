@@ -1,6 +1,7 @@
 """Facts that only the chain has, read after responses, so that no page waits for the chain.
 
-The sign-in page of a devnet is the exception: it reads the accounts of the node at most every 15 seconds.
+The sign-in page of a devnet is the exception: it reads the accounts of the node at most every 15 seconds. After a
+failure it asks again after five.
 """
 
 import threading
@@ -23,6 +24,7 @@ from market.platform.http.services import Services
 from market.settings import split_list
 
 _EVERY_SECONDS = 15.0
+_RETRY_SECONDS = 5.0
 _RPC_SECONDS = 4.0
 _SIGNERS_OF = timedelta(days=7)
 
@@ -42,7 +44,7 @@ class ChainFactsReader:
 
     def __init__(self) -> None:
         self.latest: ChainFacts | None = None
-        self._read = threading.Lock()
+        self._read, self._asking = threading.Lock(), threading.Lock()
         self._next = 0.0
         self._accounts: tuple[float, Mapping[str, frozenset[str]]] = (0.0, {})
 
@@ -59,13 +61,20 @@ class ChainFactsReader:
             self._read.release()
 
     def devnet_accounts(self, services: Services) -> Mapping[str, frozenset[str]]:
-        """Return the accounts of the devnet's node with their roles, read lately. Raises ChainError."""
-        until, found = self._accounts
-        if time.monotonic() >= until:
+        """Return the accounts of the devnet's node with their roles, read lately.
+
+        Raises:
+            ChainError: the node does not answer. Requests of the next seconds get the last accounts without a wait.
+        """
+        with self._asking:
+            until, found = self._accounts
+            if time.monotonic() < until:
+                return found
+            self._accounts = time.monotonic() + _RETRY_SECONDS, found
             addresses = [str(to_checksum_address(one)) for one in _node(services).ask("eth_accounts")]
             found = read_roles(services.part(ChainViews), addresses)
             self._accounts = time.monotonic() + _EVERY_SECONDS, found
-        return found
+            return found
 
 
 def _node(services: Services) -> Endpoint:

@@ -3,7 +3,6 @@
 import re
 from datetime import datetime
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 import siwe
 from fastapi import APIRouter, Header
@@ -90,10 +89,7 @@ def sign_in(visit: CurrentVisit, body: SignInRequest, user_agent: Annotated[str,
     """Open a session and set its cookie."""
     secret, expires_at = sessions.sign_in(visit.services, body.message, body.signature, user_agent)
     response = JSONResponse({"expires_at": expires_at.isoformat()})
-    is_encrypted = urlsplit(visit.services.settings.public_url).scheme == "https"
-    response.set_cookie(
-        COOKIE, secret, expires=expires_at, path="/console", secure=is_encrypted, httponly=True, samesite="strict"
-    )
+    visit.keep(response, COOKIE, secret, expires_at)
     return response
 
 
@@ -104,7 +100,7 @@ def sign_out(visit: CurrentVisit) -> RedirectResponse:
     with visit.services.database.transaction() as session:
         sessions.end_session(session, visitor.address, visitor.session_id)
     response = visit.back_to("")
-    response.delete_cookie(COOKIE, path="/console")
+    visit.forget(response, COOKIE)
     return response
 
 

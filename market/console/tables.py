@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
-from sqlalchemy import ColumnElement, Row, Select, UnaryExpression
+from sqlalchemy import ColumnElement, Row, Select, UnaryExpression, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from market.console.visits import Visit
@@ -50,7 +50,7 @@ class Table:
     Args:
         name: id of the table in the page and prefix of its query parameters.
         sort: key of the column to sort by first; ``-`` in front: descending.
-        tie: column that makes the order total.
+        tie: key of the rows, which makes the order total.
     """
 
     visit: Visit
@@ -78,13 +78,20 @@ class Table:
         self.has_next = False
 
     def fetch(self, session: Session, statement: Select[*tuple[Any, ...]]) -> Sequence[Row[Any]]:
-        """Return and keep the rows of the present page."""
+        """Return and keep the rows of the present page.
+
+        Later pages skip their predecessors in the index alone, without reading the rows.
+        """
+        filtered = statement
         for one in self.filters:
             value = self.value(one.key)
             if value and (not one.choices or value in one.choices):
-                statement = statement.where(one.condition(value))
-        statement = statement.order_by(*self._order()).limit(PAGE_ROWS + 1).offset((self.page - 1) * PAGE_ROWS)
-        found = session.execute(statement).all()
+                filtered = filtered.where(one.condition(value))
+        shown = filtered.order_by(*self._order()).limit(PAGE_ROWS + 1)
+        if self.page > 1:
+            keys = shown.with_only_columns(self.tie, maintain_column_froms=True).offset((self.page - 1) * PAGE_ROWS)
+            shown = statement.where(self.tie.in_(select(keys.subquery()))).order_by(*self._order())
+        found = session.execute(shown).all()
         self.has_next = len(found) > PAGE_ROWS
         self.rows = list(found[:PAGE_ROWS])
         return self.rows

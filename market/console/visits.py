@@ -3,11 +3,12 @@
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Annotated
 from urllib.parse import urlencode, urlsplit
 
 from fastapi import BackgroundTasks, Depends, Request, params
-from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from market.chain.contracts.codec import Deployment
 from market.console.errors import ForgedRequest, RoleMissing, SignInNeeded
@@ -86,10 +87,24 @@ class Visit:
         response = HTMLResponse(templates.get_template(template).render(context), status)
         for name, value in self.cookies.items():
             if value is None:
-                response.delete_cookie(name, path="/console")
+                self.forget(response, name)
             else:
-                response.set_cookie(name, value, path="/console", httponly=True, samesite="strict")
+                self.keep(response, name, value)
         return response
+
+    def keep(self, response: Response, name: str, value: str, expires: datetime | None = None) -> None:
+        """Set a cookie of the console, which scripts and other sites never see."""
+        response.set_cookie(
+            name, value, expires=expires, path="/console", secure=self._is_encrypted, httponly=True, samesite="strict"
+        )
+
+    def forget(self, response: Response, name: str) -> None:
+        """Delete a cookie of the console."""
+        response.delete_cookie(name, path="/console", secure=self._is_encrypted, httponly=True, samesite="strict")
+
+    @property
+    def _is_encrypted(self) -> bool:
+        return urlsplit(self.services.settings.public_url).scheme == "https"
 
     def link(self, path: str, **query: str) -> str | None:
         """Return the address of a page with a query; None if there is no such page."""

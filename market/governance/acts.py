@@ -1,16 +1,17 @@
-"""Acts for a person's wallet: prepare, simulate, export, follow. The market signs none."""
+"""Acts for a person's wallet: prepare, simulate, export, follow. The market signs none.
+
+All functions ask the chain. None takes a database session, so that no connection waits for the chain.
+"""
 
 import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
 
-from sqlalchemy.orm import Session
-
-from market.chain.service import finalised_cursor
+from market.chain.rpc.client import Transaction
 from market.chain.views import ChainViews
-from market.governance import repository
-from market.governance.errors import ActRefused, PayoutNotFound
+from market.governance.errors import ActRefused, PayoutNotFound, SentActNotFound
+from market.governance.models import PostedPayout, TimelockOperation
 from market.governance.schemas import (
     ActProgress,
     ActView,
@@ -19,7 +20,7 @@ from market.governance.schemas import (
     SimulationView,
     TransactionView,
 )
-from market.governance.service import as_operation, operation_of
+from market.governance.service import as_operation
 from market.platform.db.rows import from_row
 from zoo_protocol.acts import calls, export
 from zoo_protocol.acts.calls import Contracts, PreparedAct
@@ -61,47 +62,48 @@ def prepare_act(
 
 
 def prepare_execution(
-    session: Session, chain: ChainViews, contracts: Contracts, sender: str, operation_id: str
+    chain: ChainViews, contracts: Contracts, sender: str, operation: TimelockOperation
 ) -> PreparedView:
-    """Return the execution of an operation. Raises OperationNotFound and ChainError."""
-    operation = as_operation(operation_of(session, operation_id))
-    return _view(chain, contracts, sender, calls.execute(operation, contracts))
+    """Return the execution of an operation. Raises ChainError."""
+    return _view(chain, contracts, sender, calls.execute(as_operation(operation), contracts))
 
 
 def prepare_cancellation(
-    session: Session, chain: ChainViews, contracts: Contracts, sender: str, operation_id: str
+    chain: ChainViews, contracts: Contracts, sender: str, operation: TimelockOperation
 ) -> PreparedView:
-    """Return the cancellation of an operation. Raises OperationNotFound and ChainError."""
-    operation = as_operation(operation_of(session, operation_id))
-    return _view(chain, contracts, sender, calls.cancel(operation, contracts))
+    """Return the cancellation of an operation. Raises ChainError."""
+    return _view(chain, contracts, sender, calls.cancel(as_operation(operation), contracts))
 
 
-def prepare_batch_veto(
-    session: Session, chain: ChainViews, contracts: Contracts, sender: str, number: int
-) -> PreparedView:
+def prepare_batch_veto(chain: ChainViews, contracts: Contracts, sender: str, batch: PostedPayout) -> PreparedView:
     """Return the veto of a batch, with the contents that its transaction posted.
 
     Raises:
-        PayoutNotFound: the chain has no final batch of this number, or its contents were not found.
+        PayoutNotFound: the contents were not found.
         ChainError: the node does not answer.
     """
-    row = repository.payout(session, "batch", number)
-    if row is None:
-        raise PayoutNotFound(f"no final batch has the number {number}", field="number")
-    posted = chain.client.transaction_data(row.posted_tx)
-    arguments = None if posted is None else veto_arguments(number, row.root, posted)
+    posted = chain.client.transaction(batch.posted_tx)
+    arguments = None if posted is None else veto_arguments(batch.number, batch.root, posted.data)
     if arguments is None:
-        raise PayoutNotFound(f"transaction {row.posted_tx} has no settlement of batch {number}", field="number")
+        detail = f"transaction {batch.posted_tx} has no settlement of batch {batch.number}"
+        raise PayoutNotFound(detail, field="number")
     return prepare_act(chain, contracts, sender, "escrow.veto", arguments)
 
 
-def follow(session: Session, chain: ChainViews, tx_hash: str) -> ActProgress:
-    """Return how far a sent transaction is. Raises ChainError."""
+def sent_transaction(chain: ChainViews, tx_hash: str) -> Transaction:
+    """Return a transaction that is reported as an act. Raises SentActNotFound and ChainError."""
+    found = chain.client.transaction(tx_hash)
+    if found is None:
+        raise SentActNotFound(f"the node does not have {tx_hash}", field="tx_hash")
+    return found
+
+
+def follow(chain: ChainViews, final_block: int, tx_hash: str) -> ActProgress:
+    """Return a transaction's state; blocks up to ``final_block`` are final. Raises ChainError."""
     receipt = chain.client.receipt(tx_hash)
     if receipt is None:
         return ActProgress(tx_hash=tx_hash, status="waiting", block_number=None)
-    cursor = finalised_cursor(session)
-    is_final = cursor is not None and receipt.block_number <= cursor[0]
+    is_final = receipt.block_number <= final_block
     status = "reverted" if not receipt.succeeded else "final" if is_final else "mined"
     return ActProgress(tx_hash=tx_hash, status=status, block_number=receipt.block_number)  # type: ignore[arg-type]
 

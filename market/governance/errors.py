@@ -27,3 +27,17 @@ class ActRefused(UnprocessableRequest):
     code = "act-refused"
     title = "The act cannot be prepared"
     default_remedy = "Correct the named argument. GET /v1/governance/acts lists all acts with their arguments."
+
+
+class SentActNotFound(MissingResource):
+    code = "sent-act-not-found"
+    title = "The chain's node does not know this transaction"
+    default_remedy = "Report the act again when its transaction is mined."
+
+
+class SentActDiffers(UnprocessableRequest):
+    """Sender, target or call data are not those of the reported act."""
+
+    code = "sent-act-differs"
+    title = "The transaction is not this act of this account"
+    default_remedy = "Report the transaction that the reporting account itself sent for the act."

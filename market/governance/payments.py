@@ -2,7 +2,7 @@
 
 from sqlalchemy.orm import Session
 
-from market.chain.service import final_events_named
+from market.chain.service import newest_final_events
 from market.governance.schemas import PaymentView
 from market.platform.db.base import from_unix
 from zoo_protocol.acts.table import FUNDS
@@ -10,12 +10,14 @@ from zoo_protocol.acts.table import FUNDS
 _GRANTS = (2, "community grants")
 
 
-def payments(session: Session) -> list[PaymentView]:
-    """Return all payments of the treasury, newest first. Grants have their number."""
+def payments(session: Session, limit: int) -> list[PaymentView]:
+    """Return the newest payments of the treasury, newest first. Grants have their number."""
     names = dict((*FUNDS, _GRANTS))
+    spent = newest_final_events(session, "Treasury", "Spent", limit)
+    # A grant's event is the one before its payment, also if one transaction makes several equal grants.
     granted = {
-        (event.tx_hash, event.args["recipient"], event.args["amount"]): event.args["grantId"]
-        for event in final_events_named(session, "Treasury", "Granted")
+        (event.tx_hash, event.log_index + 1): event.args["grantId"]
+        for event in newest_final_events(session, "Treasury", "Granted", limit)
     }
     return [
         PaymentView(
@@ -23,9 +25,9 @@ def payments(session: Session) -> list[PaymentView]:
             recipient=event.args["to"],
             amount_wei=event.args["amount"],
             purpose=event.args["purpose"],
-            grant_id=granted.get((event.tx_hash, event.args["to"], event.args["amount"])),
+            grant_id=granted.get((event.tx_hash, event.log_index)),
             at=from_unix(event.timestamp),
             tx_hash=event.tx_hash,
         )
-        for event in reversed(final_events_named(session, "Treasury", "Spent"))
+        for event in spent
     ]

@@ -4,13 +4,22 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 from pydantic import StringConstraints
+from sqlalchemy.orm import Session
 
 from market.accounts.deps import AdminAccount, CurrentAccount, SignedInAccount
 from market.accounts.errors import NotPermitted, SessionRequired
 from market.chain.contracts.codec import Deployment
+from market.chain.service import final_block
 from market.chain.views import ChainViews
 from market.governance import acts, parameters, payments, service
-from market.governance.errors import ActRefused, EventNotFound, OperationNotFound, PayoutNotFound
+from market.governance.errors import (
+    ActRefused,
+    EventNotFound,
+    OperationNotFound,
+    PayoutNotFound,
+    SentActDiffers,
+    SentActNotFound,
+)
 from market.governance.schemas import (
     ActProgress,
     ActView,
@@ -57,12 +66,11 @@ def list_acts() -> list[ActView]:
 
 
 @router.post("/governance/acts/{key}/prepare", responses=refusals(ActRefused, ChainDown), openapi_extra=scoped(None))
-def prepare_act(
-    key: ActKey, body: PrepareRequest, _: CurrentAccount, session: Reads, services: ServicesDep
-) -> PreparedView:
+def prepare_act(key: ActKey, body: PrepareRequest, _: CurrentAccount, services: ServicesDep) -> PreparedView:
     """Prepare an act for your wallet: call data, words, simulation, and a file for a Safe."""
-    chain, contracts = services.part(ChainViews), _contracts(session, services)
-    return acts.prepare_act(chain, contracts, body.sender, key, body.arguments)
+    with services.database.reading() as session:
+        contracts = _contracts(session, services)
+    return acts.prepare_act(services.part(ChainViews), contracts, body.sender, key, body.arguments)
 
 
 @router.get("/governance/operations")
@@ -85,11 +93,12 @@ def list_operations(
     openapi_extra=scoped(None),
 )
 def prepare_execution(
-    operation_id: OperationId, body: SenderRequest, _: CurrentAccount, session: Reads, services: ServicesDep
+    operation_id: OperationId, body: SenderRequest, _: CurrentAccount, services: ServicesDep
 ) -> PreparedView:
     """Prepare the execution of a due operation for your wallet."""
-    chain, contracts = services.part(ChainViews), _contracts(session, services)
-    return acts.prepare_execution(session, chain, contracts, body.sender, operation_id)
+    with services.database.reading() as session:
+        contracts, operation = _contracts(session, services), service.operation_of(session, operation_id)
+    return acts.prepare_execution(services.part(ChainViews), contracts, body.sender, operation)
 
 
 @router.post(
@@ -98,11 +107,12 @@ def prepare_execution(
     openapi_extra=scoped(None),
 )
 def prepare_cancellation(
-    operation_id: OperationId, body: SenderRequest, _: CurrentAccount, session: Reads, services: ServicesDep
+    operation_id: OperationId, body: SenderRequest, _: CurrentAccount, services: ServicesDep
 ) -> PreparedView:
     """Prepare the cancellation of a pending operation for your wallet."""
-    chain, contracts = services.part(ChainViews), _contracts(session, services)
-    return acts.prepare_cancellation(session, chain, contracts, body.sender, operation_id)
+    with services.database.reading() as session:
+        contracts, operation = _contracts(session, services), service.operation_of(session, operation_id)
+    return acts.prepare_cancellation(services.part(ChainViews), contracts, body.sender, operation)
 
 
 @router.get("/governance/payouts")
@@ -114,12 +124,11 @@ def list_payouts(session: Reads) -> list[PayoutView]:
 @router.post(
     "/governance/batches/{number}/veto", responses=refusals(PayoutNotFound, ChainDown), openapi_extra=scoped(None)
 )
-def prepare_veto(
-    number: BatchNumber, body: SenderRequest, _: CurrentAccount, session: Reads, services: ServicesDep
-) -> PreparedView:
+def prepare_veto(number: BatchNumber, body: SenderRequest, _: CurrentAccount, services: ServicesDep) -> PreparedView:
     """Prepare the veto of a batch for your wallet, with the contents that the chain has."""
-    chain, contracts = services.part(ChainViews), _contracts(session, services)
-    return acts.prepare_batch_veto(session, chain, contracts, body.sender, number)
+    with services.database.reading() as session:
+        contracts, batch = _contracts(session, services), service.batch_of(session, number)
+    return acts.prepare_batch_veto(services.part(ChainViews), contracts, body.sender, batch)
 
 
 @router.get("/governance/events")
@@ -158,9 +167,9 @@ def list_parameters(session: Reads, services: ServicesDep) -> list[ParameterValu
 
 
 @router.get("/governance/payments")
-def list_payments(session: Reads) -> list[PaymentView]:
-    """Return the treasury's payments by final events, newest first."""
-    return payments.payments(session)
+def list_payments(session: Reads, limit: Limit = 50) -> list[PaymentView]:
+    """Return the treasury's newest payments by final events, newest first."""
+    return payments.payments(session, limit)
 
 
 @router.get("/governance/roles")
@@ -172,23 +181,29 @@ def list_roles(session: Reads) -> list[RoleHolder]:
 @router.post(
     "/governance/sent-acts",
     status_code=204,
-    responses=refusals(SessionRequired, NotPermitted),
+    responses=refusals(SessionRequired, NotPermitted, SentActNotFound, SentActDiffers, ChainDown),
     openapi_extra=scoped(None),
 )
-def report_sent_act(body: SentActRequest, account: SignedInAccount, session: Uow) -> None:
+def report_sent_act(body: SentActRequest, account: SignedInAccount, services: ServicesDep) -> None:
     """Report the transaction of an act that you sent. Its events raise no alarm.
 
-    Only admins of the market and holders of a role on chain can do this.
+    Only admins of the market and holders of a role on chain can do this. Sender and call data must be those of the act.
     """
-    if not account.is_admin and not service.role_holders(session, account.address):
+    with services.database.reading() as session:
+        contracts, roles = _contracts(session, services), service.role_holders(session, account.address)
+    if not account.is_admin and not roles:
         raise NotPermitted("this is for admins of the market and holders of a role on chain", field="Authorization")
-    service.record_sent(session, account.address, body.act, body.stage, body.tx_hash)
+    sent = acts.sent_transaction(services.part(ChainViews), body.tx_hash)
+    with services.database.transaction() as session:
+        service.record_sent(session, contracts, account.address, body.act, body.stage, sent)
 
 
 @router.get("/governance/transactions/{tx_hash}", responses=refusals(ChainDown), openapi_extra=scoped(None))
-def follow_act(tx_hash: TxHash, _: CurrentAccount, session: Reads, services: ServicesDep) -> ActProgress:
+def follow_act(tx_hash: TxHash, _: CurrentAccount, services: ServicesDep) -> ActProgress:
     """Return whether a sent transaction waits, is mined, is final or has reverted."""
-    return acts.follow(session, services.part(ChainViews), tx_hash)
+    with services.database.reading() as session:
+        final = final_block(session)
+    return acts.follow(services.part(ChainViews), final, tx_hash)
 
 
 @router.get("/audit", responses=refusals(SessionRequired, NotPermitted), openapi_extra=scoped(None))
@@ -210,5 +225,5 @@ def list_audit_entries(
     return AuditPage(items=found, next_after=found[-1].id if len(found) == limit else None)
 
 
-def _contracts(session: Reads, services: Services) -> Contracts:
+def _contracts(session: Session, services: Services) -> Contracts:
     return service.contracts_of(session, services.part(Deployment), services.network)

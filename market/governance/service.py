@@ -10,10 +10,11 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from market.chain.contracts.codec import Deployment
+from market.chain.rpc.client import Transaction
 from market.chain.service import final_events_of_kind
 from market.domain.network import NetworkParameters
 from market.governance import repository
-from market.governance.errors import EventNotFound, OperationNotFound
+from market.governance.errors import EventNotFound, OperationNotFound, PayoutNotFound, SentActDiffers
 from market.governance.models import GovernanceEvent, PostedPayout, TimelockOperation
 from market.governance.schemas import (
     EventView,
@@ -34,6 +35,7 @@ from market.platform.events.service import record
 from zoo_protocol.acts import calls
 from zoo_protocol.acts.calls import Call, Contracts, Operation
 from zoo_protocol.acts.parameters import duration, exact_zen
+from zoo_protocol.acts.table import Stage
 
 MAX_PAYEES = 50
 _MAX_ALARMS = 500
@@ -88,6 +90,14 @@ def as_operation(row: TimelockOperation) -> Operation:
     return single if len(made) == 1 and single.id == row.id else Operation(made, row.salt, row.predecessor, True)
 
 
+def batch_of(session: Session, number: int) -> PostedPayout:
+    """Return a settlement batch as posted. Raises PayoutNotFound."""
+    row = repository.payout(session, "batch", number)
+    if row is None:
+        raise PayoutNotFound(f"no final batch has the number {number}", field="number")
+    return row
+
+
 def payouts_under_challenge(session: Session, now: datetime) -> list[PayoutView]:
     """Return batches and epochs whose countdown runs, compared with the market's own record."""
     rows = repository.payouts_after(session, now, _MAX_PAYOUTS)
@@ -136,13 +146,31 @@ def role_holders(session: Session, account: str | None = None) -> list[RoleHolde
     ]
 
 
-def record_sent(session: Session, account: str, act: str, stage: str, tx_hash: str) -> None:
+def record_sent(
+    session: Session, contracts: Contracts, account: str, act: str, stage: Stage, sent: Transaction
+) -> None:
     """Store that an account sent an act, with an entry in the audit log. Idempotent.
 
     Callers must admit holders of a role and admins only: the events of this transaction raise no alarm.
+
+    Raises:
+        SentActDiffers: another account sent the transaction, or it does something else.
     """
-    if repository.add_sent(session, tx_hash, act, stage, account):
-        record(session, ("act", act), stage, actor=account, data={"tx": tx_hash})
+    if sent.sender.lower() != account.lower():
+        raise SentActDiffers(f"{sent.sender} sent {sent.tx_hash}, not {account}", field="tx_hash")
+    call = Call(sent.to or "", sent.value_wei, sent.data)
+    found = calls.act_of_call(call, contracts)
+    key = None if found is None else _cancelled(session, contracts, call) if found[0] is Stage.CANCEL else found[1]
+    if found is None or (found[0], key or "timelock") != (stage, act):
+        raise SentActDiffers(f"{sent.tx_hash} is not the step {stage} of {act}", field="tx_hash")
+    if repository.add_sent(session, sent.tx_hash, act, stage, account):
+        record(session, ("act", act), stage, actor=account, data={"tx": sent.tx_hash})
+
+
+def _cancelled(session: Session, contracts: Contracts, call: Call) -> str | None:
+    """Return the act of the operation that a cancellation names; None if it is unknown."""
+    row = session.get(TimelockOperation, calls.cancelled_id(call))
+    return None if row is None else calls.cancel(as_operation(row), contracts).key
 
 
 def _alarms(session: Session) -> Sequence[GovernanceEvent]:

@@ -8,9 +8,9 @@ from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, any_, bindparam, func, literal, select
+from sqlalchemy import ColumnElement, Row, Select, any_, bindparam, func, literal, select
 from sqlalchemy.dialects.postgresql import ARRAY
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, defer
 
 from market.domain.lifecycle import JobStatus
 from market.jobs.models import Job, Slot
@@ -91,11 +91,12 @@ def long_paused(session: Session, refund_after: timedelta, now: datetime) -> lis
 
 
 def jobs_in_book(session: Session, tier_id: int, now: datetime) -> list[Job]:
-    """Return the jobs in the book of a tier, oldest first."""
+    """Return the jobs in the book of a tier, oldest first; their documents load on access."""
     query = select(Job).where(
         Job.status == JobStatus.MATCHING, Job.tier_id == tier_id, _expires_at() > now, Job.paused_at.is_(None)
     )
-    return list(session.scalars(query.order_by(Job.funded_at, Job.id)))
+    documents = defer(Job.request), defer(Job.spec)  # no bid reads them
+    return list(session.scalars(query.options(*documents).order_by(Job.funded_at, Job.id)))
 
 
 def asks(session: Session, tier_id: int, limit: int) -> list[tuple[dict[str, Any], int]]:
@@ -130,9 +131,9 @@ def slot_holders(session: Session) -> set[str]:
     return set(session.scalars(select(Slot.provider).where(Slot.provider.is_not(None))))
 
 
-def slots_by_holder(session: Session) -> dict[str, str]:
-    query = select(Slot.provider, Slot.job_id).where(Slot.provider.is_not(None))
-    return {provider: job_id for provider, job_id in session.execute(query).tuples() if provider is not None}
+def held_slots() -> Select[str | None, str]:
+    """Return the query of (node, job) for all replicas that a node holds."""
+    return select(Slot.provider, Slot.job_id).where(Slot.provider.is_not(None))
 
 
 def auction_rounds_of_open_jobs(session: Session) -> set[int]:

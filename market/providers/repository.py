@@ -4,12 +4,30 @@ from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, Select, and_, any_, delete, exists, func, literal, or_, select, update
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Integer,
+    Row,
+    Select,
+    Text,
+    and_,
+    any_,
+    cast,
+    delete,
+    exists,
+    false,
+    func,
+    literal,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.dialects.postgresql import ARRAY, insert
 from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import ProviderStatus
-from market.platform.db.base import Address
+from market.platform.db.base import Address, Hash32, Wei
 from market.platform.db.locks import locked
 from market.providers.models import AskRow, AttestationChallenge, BenchmarkRun, Provider, SignerNonce, Stake
 
@@ -89,13 +107,18 @@ def mark_unseen(session: Session, address: str) -> None:
 
 def _is_in_benchmark(now: datetime) -> ColumnElement[bool]:
     """Return the condition that a provider has a benchmark deadline or runs a benchmark."""
+    under_way = exists().where(BenchmarkRun.provider == Provider.address, _is_running(now))
+    return or_(Provider.rebenchmark_by.is_not(None), under_way)
+
+
+def _is_running(now: datetime) -> ColumnElement[bool]:
+    """Return the condition that a benchmark was started and may still be answered."""
     run = BenchmarkRun
-    is_running = or_(
+    is_due = or_(
         and_(run.committed_at.is_(None), run.deadline_at > now),
         and_(run.committed_at <= run.deadline_at, run.committed_at > now - ANSWERED_WITHIN),
     )
-    under_way = exists().where(run.provider == Provider.address, run.answered_at.is_(None), is_running)
-    return or_(Provider.rebenchmark_by.is_not(None), under_way)
+    return and_(run.answered_at.is_(None), is_due)
 
 
 def _may_work(accepted: Collection[str] | None) -> ColumnElement[bool]:
@@ -133,24 +156,76 @@ def available_asks(
     return session.execute(statement).all()
 
 
-def kinds_of_tier(
-    session: Session, tier_id: int, accepted: Collection[str] | None, seen_since: datetime, reliability_bps: int
+def equal_nodes(
+    session: Session,
+    tier_id: int,
+    accepted: Collection[str] | None,
+    seen_since: datetime,
+    now: datetime,
+    *,
+    reliabilities: Sequence[int],
+    limit_wei: int,
+    attested: Collection[str],
+    held: Select[str | None, str],
 ) -> Sequence[Row[*tuple[Any, ...]]]:
-    """Return the kinds of a tier's nodes of any status, with the addresses of each kind.
+    """Return groups of equal nodes: those of a tier, of any status, and those with an ask in it.
 
-    ``seen`` were seen recently, ``working`` may work. Reliability above ``reliability_bps`` counts as that.
+    One row per group, however many nodes there are. It has the asks of free nodes and the jobs of busy ones.
+
+    Args:
+        reliabilities: ascending thresholds; ``rank`` counts those that a node reaches.
+        limit_wei: highest affordable ask.
+        held: query of (node, job) for busy nodes.
     """
-    reliability = func.least(Provider.reliability_bps, reliability_bps)
-    kind = (Provider.region, Provider.environment_class, Provider.measured_mflops, _GPU_MEMORY, reliability)
-    addresses = func.array_agg(Provider.address, type_=ARRAY(Address))
-    none = literal([], ARRAY(Address))
-    statement = select(
-        *(Provider.region, Provider.environment_class, Provider.measured_mflops),
-        *(_GPU_MEMORY.label("gpu_memory_gb"), reliability.label("reliability_bps"), addresses.label("addresses")),
-        func.coalesce(addresses.filter(Provider.last_seen_at >= seen_since), none).label("seen"),
-        func.coalesce(addresses.filter(_may_work(accepted)), none).label("working"),
+    busy = held.subquery()
+    holder, job_id = busy.c
+    open_ask = and_(
+        AskRow.provider == Provider.address,
+        AskRow.status == "open",
+        AskRow.tier_id == tier_id,
+        AskRow.valid_until > now,
     )
-    return session.execute(statement.where(Provider.tier_id == tier_id).group_by(*kind)).all()
+    in_benchmark = select(BenchmarkRun.provider).where(_is_running(now)).distinct().subquery()
+    may_work, is_seen = _may_work(accepted), Provider.last_seen_at >= seen_since
+    has_ask = and_(
+        *(may_work, is_seen, AskRow.id.is_not(None), Stake.address.is_not(None)),
+        *(Provider.rebenchmark_by.is_(None), in_benchmark.c.provider.is_(None)),
+    )
+    mflops = func.coalesce(Provider.measured_mflops, 0)
+    node = (
+        select(
+            *(Provider.region, Provider.environment_class, _coarse(mflops).label("mflops")),
+            _GPU_MEMORY.label("gpu_memory_gb"),
+            func.width_bucket(Provider.reliability_bps, literal([*reliabilities], ARRAY(Integer))).label("rank"),
+            (Provider.address == any_(literal([*attested], ARRAY(Address)))).label("attested"),
+            (Provider.tier_id.is_not_distinct_from(tier_id)).label("of_tier"),
+            func.coalesce(may_work, false()).label("working"),
+            func.coalesce(is_seen, false()).label("seen"),
+            func.coalesce(has_ask, false()).label("offered"),
+            holder.is_not(None).label("busy"),
+            func.coalesce(AskRow.min_price_wei <= limit_wei, false()).label("affordable"),
+            *(AskRow.min_price_wei.label("ask"), job_id.label("job_id")),
+        )
+        .outerjoin(AskRow, open_ask)
+        .outerjoin(Stake, Stake.address == Provider.address)
+        .outerjoin(busy, holder == Provider.address)
+        .outerjoin(in_benchmark, in_benchmark.c.provider == Provider.address)
+        .where(or_(Provider.tier_id == tier_id, Provider.address.in_(open_askers(tier_id))))
+        .subquery()
+        .c
+    )
+    kind = (node.region, node.environment_class, node.mflops, node.gpu_memory_gb, node.rank, node.attested)
+    state = (node.of_tier, node.working, node.seen, node.offered, node.busy, node.affordable)
+    asks = func.array_agg(node.ask, type_=ARRAY(Wei)).filter(node.offered, ~node.busy)
+    jobs = func.array_agg(node.job_id, type_=ARRAY(Hash32)).filter(node.offered, node.affordable, node.busy)
+    statement = select(*kind, *state, func.count().label("size"), asks.label("asks"), jobs.label("jobs"))
+    return session.execute(statement.group_by(*kind, *state)).all()
+
+
+def _coarse(mflops: ColumnElement[int]) -> ColumnElement[int]:
+    """Return a speed rounded down to two digits, as :func:`coarse_mflops`."""
+    digits = func.greatest(0, func.length(cast(mflops, Text)) - 2)
+    return mflops - mflops % cast(func.power(10, digits), BigInteger)
 
 
 def for_placement(session: Session, addresses: Collection[str]) -> Sequence[Row[*tuple[Any, ...]]]:
@@ -159,8 +234,8 @@ def for_placement(session: Session, addresses: Collection[str]) -> Sequence[Row[
 
 
 def addresses_of_tier(tier_id: int) -> Select[str]:
-    """Return the query of the providers that earned a tier."""
-    return select(Provider.address).where(Provider.tier_id == tier_id)
+    """Return the query of the providers that earned a tier or have an open ask in it."""
+    return select(Provider.address).where(or_(Provider.tier_id == tier_id, Provider.address.in_(open_askers(tier_id))))
 
 
 def open_askers(tier_id: int) -> Select[str]:

@@ -13,7 +13,6 @@ from typing import Any
 from sqlalchemy import Select
 from sqlalchemy.orm import Session
 
-from market.domain.auctions.clearing import AskOrder
 from market.domain.lifecycle import ProviderEvent, ProviderStatus
 from market.domain.network import BPS, NETWORKS, NetworkParameters
 from market.domain.nodes import uptime
@@ -48,9 +47,6 @@ class Offer(Node):
     stake_wei: int
     placed_at: datetime
     ask_id: str
-
-    def as_order(self) -> AskOrder:
-        return AskOrder(self.ask_id, self.min_price_wei, self.placed_at)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,14 @@ NO_PREDECESSOR = to_hex(bytes(32))
 _OPERATION_TYPES = ["address", "uint256", "bytes", "bytes32", "bytes32"]
 _BATCH_TYPES = ["address[]", "uint256[]", "bytes[]", "bytes32", "bytes32"]
 
+_STAGES = {
+    "schedule": Stage.PROPOSE,
+    "scheduleBatch": Stage.PROPOSE,
+    "execute": Stage.EXECUTE,
+    "executeBatch": Stage.EXECUTE,
+    "cancel": Stage.CANCEL,
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Contracts:
@@ -163,6 +171,36 @@ def words_of_calls(calls: Sequence[Call], contracts: Contracts) -> tuple[str, ..
 def words_of(row: Act, values: Mapping[str, Any]) -> str:
     """Return an act's sentence with its ABI values."""
     return row.words.format_map({one.name: one.words(values[one.name]) for one in row.parameters})
+
+
+def act_of_call(call: Call, contracts: Contracts) -> tuple[Stage, str | None] | None:
+    """Return (stage, key of the act) of a transaction; None for anything else.
+
+    The key is None for operations that the table does not know, and for cancellations, whose call names only an id.
+    """
+    if contracts.name_at(call.target) != TIMELOCK:
+        known = _decode(call, contracts)
+        return None if known is None or known[0].via_timelock else (Stage.DIRECT, known[0].key)
+    found = abi.decode_call(TIMELOCK, call.data)
+    stage = None if found is None or call.value else _STAGES.get(found[0])
+    if found is None or stage is None:
+        return None
+    targets, values, data = list(found[1].values())[:3] if stage is not Stage.CANCEL else ([], [], [])
+    if isinstance(targets, str):
+        targets, values, data = [targets], [values], [data]
+    made = [
+        Call(target, value, bytes.fromhex(one[2:])) for target, value, one in zip(targets, values, data, strict=True)
+    ]
+    inner = _decode(made[0], contracts) if len(made) == 1 else None
+    return stage, None if inner is None else inner[0].key
+
+
+def cancelled_id(call: Call) -> str:
+    """Return the operation that ``cancel`` of the timelock names. Raises ValueError: other call."""
+    found = abi.decode_call(TIMELOCK, call.data)
+    if found is None or found[0] != "cancel":
+        raise ValueError(f"{to_hex(call.data[:4])} is not the call cancel")
+    return str(found[1]["id"])
 
 
 def _stage(stage: Stage, operation: Operation, contracts: Contracts) -> PreparedAct:

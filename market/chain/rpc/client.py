@@ -42,6 +42,17 @@ class Log:
 
 
 @dataclass(frozen=True, slots=True)
+class Transaction:
+    """Transaction as the node has it. ``to`` is None if it creates a contract."""
+
+    tx_hash: str
+    sender: str
+    to: str | None
+    value_wei: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Receipt:
     """Outcome of a mined transaction."""
 
@@ -244,10 +255,18 @@ class ChainClient:
             succeeded=int(found["status"], 16) == 1,
         )
 
-    def transaction_data(self, tx_hash: str) -> bytes | None:
-        """Return the call data of a transaction; None if the node does not have it."""
+    def transaction(self, tx_hash: str) -> Transaction | None:
+        """Return a transaction, mined or not; None if the node does not have it."""
         found = self._nodes.ask("eth_getTransactionByHash", tx_hash)
-        return None if found is None else bytes.fromhex(found["input"][2:])
+        if found is None:
+            return None
+        return Transaction(
+            tx_hash=tx_hash,
+            sender=str(found["from"]),
+            to=None if found["to"] is None else str(found["to"]),
+            value_wei=int(found["value"], 16),
+            data=bytes.fromhex(found["input"][2:]),
+        )
 
     def transaction_at(self, sender: str, nonce: int, until: Block) -> str:
         """Return the hash of ``sender``'s mined transaction with a nonce, up to block ``until``.

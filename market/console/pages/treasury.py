@@ -33,9 +33,11 @@ def show_treasury(visit: CurrentVisit) -> HTMLResponse:
     with visit.services.database.reading() as session:
         contracts = governance.contracts_of(session, visit.deployment, network)
         operations = governance.operations(session, contracts, now, pending=False, limit=_OPERATIONS)
+        found = treasury.read_treasury(session, network)
         values: dict[str, object] = {
-            "operations": [one for one in operations if (one.act or "").startswith("treasury.")],
-            "treasury": treasury.read_treasury(session, network),
+            "ended": [one for one in operations if one.ended_at and (one.act or "").startswith("treasury.")],
+            "treasury": found,
+            "is_cut": found.payment_count > len(found.payments),
             "cursor": finalised_cursor(session),
             "balances": _balance_series(treasury.daily_balances(session, DAYS, now)),
             "fees": _fee_series(treasury.daily_fees(session, DAYS, now), visit.services),

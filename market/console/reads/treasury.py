@@ -18,6 +18,8 @@ from market.ledger.service import balance
 from market.platform.db.base import from_unix
 
 ACCOUNT = "treasury"
+PAYMENTS = 50
+"""Newest payments that a page shows."""
 _DAY = 86_400
 _ONE_DAY = timedelta(hours=24)
 
@@ -46,12 +48,13 @@ class Payment:
 
 @dataclass(frozen=True, slots=True)
 class Treasury:
-    """Treasury at the newest final block. Amounts in wei."""
+    """Treasury at the newest final block. Amounts in wei. ``payments``: the newest ones."""
 
     balance_wei: int
     received_wei: int
     funds: tuple[Fund, ...]
     payments: tuple[Payment, ...]
+    payment_count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +88,7 @@ def read_treasury(session: Session, network: NetworkParameters) -> Treasury:
     for name, share_bps in network.treasury_split_bps:
         paid = sum(payment.amount_wei for payment in spent if payment.fund == name)
         funds.append(Fund(name, share_bps, received * share_bps // BPS - paid, paid))
-    return Treasury(held, received, tuple(funds), tuple(reversed(spent)))
+    return Treasury(held, received, tuple(funds), tuple(reversed(spent[-PAYMENTS:])), len(spent))
 
 
 def _payment(event: ChainEvent, names: Sequence[str]) -> Payment:

@@ -9,8 +9,11 @@ from sqlalchemy.orm import Session
 
 from market.accounts.models import Account
 from market.console.sessions.models import ConsoleSession
-from market.platform.db.rows import from_row
+from market.platform.db.base import Hash32, UtcDateTime
+from market.platform.db.prepared import Prepared
 from market.providers.models import Provider
+
+Instant = datetime | ColumnElement[datetime]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,7 @@ class LiveSession:
     node_kind: str | None
 
 
-def _is_live(now: datetime, idle_since: datetime) -> tuple[ColumnElement[bool], ...]:
+def _is_live(now: Instant, idle_since: Instant) -> tuple[ColumnElement[bool], ...]:
     return (
         ConsoleSession.ended_at.is_(None),
         ConsoleSession.expires_at > now,
@@ -42,19 +45,25 @@ STILL_LIVE = exists().where(
 """Condition that a session has not ended, for conditional writes."""
 
 
+_LIVE = Prepared(
+    select(
+        *(ConsoleSession.id, ConsoleSession.address, ConsoleSession.chain_roles, ConsoleSession.roles_read_at),
+        *(ConsoleSession.seen_at, Account.roles, Provider.kind),
+    )
+    .join(Account, Account.address == ConsoleSession.address)
+    .outerjoin(Provider, Provider.address == ConsoleSession.address)
+    .where(
+        ConsoleSession.secret_hash == bindparam("secret_hash", type_=Hash32),
+        *_is_live(bindparam("now", type_=UtcDateTime()), bindparam("idle_since", type_=UtcDateTime())),
+    )
+)
+"""Every page reads its session first."""
+
+
 def live_session(session: Session, secret_hash: str, now: datetime, idle_since: datetime) -> LiveSession | None:
     """Return the session of a cookie unless it is ended, expired or idle."""
-    query = (
-        select(
-            *(ConsoleSession.id, ConsoleSession.address, ConsoleSession.chain_roles, ConsoleSession.roles_read_at),
-            *(ConsoleSession.seen_at, Account.roles.label("granted_roles"), Provider.kind.label("node_kind")),
-        )
-        .join(Account, Account.address == ConsoleSession.address)
-        .outerjoin(Provider, Provider.address == ConsoleSession.address)
-        .where(ConsoleSession.secret_hash == secret_hash, *_is_live(now, idle_since))
-    )
-    found = session.execute(query).first()
-    return None if found is None else from_row(LiveSession, found)
+    found = _LIVE.rows(session, {"secret_hash": secret_hash, "now": now, "idle_since": idle_since})
+    return LiveSession(*found[0]) if found else None
 
 
 def live_sessions(session: Session, address: str, now: datetime, idle_since: datetime) -> list[ConsoleSession]:

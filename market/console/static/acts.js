@@ -38,13 +38,16 @@ async function get(path) {
   return found;
 }
 
-async function follow(state, hash) {
+// Follow a sent act until it is final. The market's node may learn of it late, so that the report is repeated.
+async function follow(state, hash, sent) {
   const words = { waiting: "Waiting for its block", mined: "Mined; not final yet", final: "Final", reverted: "Reverted" };
+  let isReported = await window.zooWallet.record(sent);
   for (let pause = POLL_MS; ; ) {
     try {
       const { status } = await get(`/console/acts/transactions/${hash}`);
       state.textContent = `${words[status]}: ${hash}`;
       state.className = status === "reverted" ? "notice bad" : status === "final" ? "notice good" : "notice";
+      if (!isReported && status !== "waiting") isReported = await window.zooWallet.record(sent);
       if (status === "final" || status === "reverted") return;
       pause = POLL_MS;
     } catch (failure) {
@@ -119,8 +122,7 @@ function present(box, prepared) {
     }
     // From here on a second signature would send the act twice.
     state.hidden = false;
-    await window.zooWallet.record({ tx_hash: hash, act: prepared.act ?? "timelock", stage: prepared.stage });
-    await follow(state, hash);
+    await follow(state, hash, { tx_hash: hash, act: prepared.act ?? "timelock", stage: prepared.stage });
   });
   box.hidden = false;
 }

@@ -53,14 +53,14 @@ async function copy(button) {
   setTimeout(() => button.classList.remove("copied"), 1200);
 }
 
-// Live parts: a page with #live loads that part again after each change, and says when no tick came for long.
-// Hidden pages, and those where the person fills in a form of that part, load it later.
+// Live parts: a page with #live loads that part again after each change. It says when no tick came for long, or when
+// that load failed. Hidden pages, and those where the person fills in a form of that part, load it later.
 function watch() {
   const state = document.getElementById("live-state");
   if (!document.getElementById("live") || !state) return;
-  let last = Date.now(), shown = null, loading = null;
+  let last = Date.now(), shown = null, loading = null, failed = false;
   const show = () => {
-    const late = Date.now() - last > LATE_MS;
+    const late = failed || Date.now() - last > LATE_MS;
     state.hidden = false;
     state.classList.toggle("stale", late);
     state.textContent = late ? `Stale since ${localTime.format(last)}` : "Live";
@@ -78,10 +78,15 @@ function watch() {
     else if (!waits()) return void (shown = loading);
     detail.shouldSwap = false;
   });
+  document.addEventListener("htmx:afterRequest", ({ detail }) => {
+    if (detail.target?.id !== "live") return;
+    failed = !detail.successful;
+    show();
+  });
   const source = new EventSource("/console/live");
   source.addEventListener("tick", (event) => {
     const tick = JSON.parse(event.data);
-    last = Date.now();
+    if (!failed) last = Date.now();
     const isRecent = Date.parse(tick.changed_at) >= Date.parse(state.dataset.renderedAt) - UNSEEN_MS;
     if (shown === null && !isRecent) shown = tick.change;
     if (tick.change !== shown && loading === null && !waits()) load(tick.change);

@@ -83,10 +83,11 @@ document.addEventListener("DOMContentLoaded", () => {
   }
 });
 
-// Report of a sent act; its failure must not hide the act itself.
+// Report a sent act; return true if the market took it. A failure must not hide the act itself.
 async function record(sent) {
   const headers = { "Content-Type": "application/json", "X-CSRF-Token": document.querySelector('meta[name="csrf-token"]').content };
-  await fetch("/console/acts/sent", { method: "POST", headers, body: JSON.stringify(sent), credentials: "same-origin" }).catch(() => {});
+  const request = { method: "POST", headers, body: JSON.stringify(sent), credentials: "same-origin" };
+  return fetch("/console/acts/sent", request).then((answer) => answer.ok, () => false);
 }
 
 window.zooWallet = { chosenWallet, post, record };

@@ -1,24 +1,23 @@
 """Forecast of a waiting job: suitable nodes, a clearing price, the next capacity."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
 from market.domain.auctions.books import StandingBid, partition_book
-from market.domain.auctions.clearing import clear, gross_ask
-from market.domain.network import NetworkParameters, Tier
-from market.domain.nodes.placement import Constraint, Requirements
+from market.domain.auctions.clearing import AskOrder, clear
+from market.domain.network import BPS, NetworkParameters, Tier
+from market.domain.nodes.placement import Constraint, Node, Requirements
 from market.jobs import repository as jobs_repository
 from market.jobs.models import Job
 from market.jobs.pricing import job_limit
-from market.providers import service as providers
-from market.providers.census import census
-from market.providers.service import Offer
+from market.providers.census import EqualNodes, census
 from market.settings import Settings
 from market.training.matching import reservations
 from market.training.matching.book import bids_in_zone
@@ -68,93 +67,154 @@ class CapacityForecast:
     reserved_elsewhere: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Equal nodes with the constraints that they break.
+
+    ``free_asks``: of nodes that can be sold now, without ``reserved`` ones.
+    """
+
+    nodes: EqualNodes
+    broken: list[Constraint]
+    free_asks: tuple[int, ...]
+    reserved: int
+
+
 def forecast_capacity(
     session: Session, settings: Settings, network: NetworkParameters, job: Job, now: datetime
 ) -> CapacityForecast:
-    """Return the forecast of a job in the order book."""
-    assert job.fee_bps is not None  # set at funding
+    """Return the forecast of a job in the order book.
+
+    The database groups the nodes, so that the work here does not grow with the tier.
+    """
     requirements, limit = Requirements.of(job.requirements), job_limit(job)
-    kinds = census(session, settings, job.tier_id, requirements.min_reliability_bps, now)
-    offers = providers.open_offers(session, settings, job.tier_id, now)
-    asks = {offer.provider: gross_ask(offer.min_price_wei, job.fee_bps) for offer in offers}
-    holders = jobs_repository.slots_by_holder(session)
     in_book = jobs_repository.jobs_in_book(session, job.tier_id, now)
-    is_reserved = any(one.reserved_until is not None and one.reserved_until > now for one in in_book)
-    free_asks = frozenset(asks) - holders.keys()
-    reserved = _reserved_for_others(session, job, offers, free_asks, now) if is_reserved else frozenset[str]()
-    broken = [(requirements.broken_by(equal.node), equal.addresses) for equal in kinds]
-    everyone = _union(equal.addresses for equal in kinds)
-    seen, working = _union(equal.seen for equal in kinds), _union(equal.working for equal in kinds)
-
-    removed: dict[str, Set[str]] = {
-        "not_active": everyone - working,
-        "silent": everyone - seen,
-        "no_ask": (working & seen) - asks.keys(),
-        **{one.value: _union(nodes for found, nodes in broken if one in found) for one in Constraint},
-        "price": {node for node, price in asks.items() if price > limit} & everyone,
-        "busy": everyone & holders.keys(),
-        "reserved": everyone & reserved,
-    }
-    left: Set[str] = everyone
-    steps = []
-    for code, nodes in removed.items():
-        left = left - nodes
-        steps.append(Step(code, len(nodes), len(left)))
-
-    unsold = [offer for offer in offers if offer.provider not in holders and offer.provider not in reserved]
-    affordable_now = {offer.provider for offer in unsold if asks[offer.provider] <= limit}
+    wanted = {Requirements.of(one.requirements).min_reliability_bps for one in (job, *in_book)}
+    net, held = _net_limit(job), jobs_repository.held_slots()
+    found = census(session, settings, job.tier_id, now, reliabilities=wanted, limit_wei=net, held=held)
+    groups = _without_reserved(found, requirements, job, in_book, now)
+    of_tier = [group for group in groups if group.nodes.of_tier]
     relief = {
-        constraint: len(affordable_now & _union(nodes for found, nodes in broken if found == [constraint]))
+        constraint: sum(
+            len(group.free_asks) for group in of_tier if group.nodes.affordable and group.broken == [constraint]
+        )
         for constraint in Constraint
     }
-    ends = _ends(session, {holder: held_by for holder, held_by in holders.items() if holder in asks}, now)
+    return CapacityForecast(
+        limit=limit,
+        total=_size(of_tier),
+        steps=tuple(_steps(of_tier)),
+        books=tuple(_books(session, network, job, in_book, groups, now)),
+        relief=relief,
+        reserved_elsewhere=sum(group.reserved for group in groups),
+    )
+
+
+def _net_limit(job: Job) -> int:
+    """Return the highest ask that the job's limit covers with the fee."""
+    assert job.fee_bps is not None  # set at funding
+    return job_limit(job) * (BPS - job.fee_bps) // BPS
+
+
+def _without_reserved(
+    found: Sequence[EqualNodes], requirements: Requirements, job: Job, in_book: Sequence[Job], now: datetime
+) -> list[_Group]:
+    """Return the groups, without the nodes that the tier's reservation gathers for another job."""
+    other = reservations.reserving(in_book, now)
+    reserved = [0] * len(found)
+    if other is not None and other.id != job.id:
+        of_other, limit = Requirements.of(other.requirements), _net_limit(other)
+        book = other.reserved_zone, other.reserved_class
+        reserved = [
+            sum(ask <= limit for ask in nodes.asks) if nodes.node.book == book and of_other.accepts(nodes.node) else 0
+            for nodes in found
+        ]
+        if sum(reserved) >= other.nodes:  # it gathers no more
+            reserved = [0] * len(found)
+    return [
+        _Group(nodes, requirements.broken_by(nodes.node), tuple(sorted(nodes.asks)[count:]), count)
+        for nodes, count in zip(found, reserved, strict=True)
+    ]
+
+
+def _size(groups: Iterable[_Group]) -> int:
+    return sum(group.nodes.size for group in groups)
+
+
+def _steps(groups: Sequence[_Group]) -> Iterator[Step]:
+    """Yield the constraints in order, with the nodes that each removes."""
+    conditions: dict[str, Callable[[_Group], bool]] = {
+        "not_active": lambda group: not group.nodes.working,
+        "silent": lambda group: not group.nodes.seen,
+        "no_ask": lambda group: group.nodes.working and group.nodes.seen and not group.nodes.offered,
+        **{one.value: partial(_breaks, one) for one in Constraint},
+        "price": lambda group: group.nodes.offered and not group.nodes.affordable,
+        "busy": lambda group: group.nodes.busy,
+    }
+    left = groups
+    for code, removes in conditions.items():
+        left = [group for group in left if not removes(group)]
+        yield Step(code, _size(filter(removes, groups)), _size(left))
+    yield Step("reserved", sum(group.reserved for group in groups), _size(left) - sum(group.reserved for group in left))
+
+
+def _breaks(constraint: Constraint, group: _Group) -> bool:
+    return constraint in group.broken
+
+
+def _books(
+    session: Session,
+    network: NetworkParameters,
+    job: Job,
+    in_book: Sequence[Job],
+    groups: Sequence[_Group],
+    now: datetime,
+) -> Iterator[BookForecast]:
     tier = next(tier for tier in network.tiers if tier.id == job.tier_id)
-    suitable: defaultdict[tuple[str, str], list[Offer]] = defaultdict(list)
-    for offer in filter(requirements.accepts, offers):
-        suitable[(offer.region, offer.environment_class)].append(offer)
-    books = []
+    suitable: defaultdict[tuple[str, str], list[_Group]] = defaultdict(list)
+    for group in groups:
+        if group.nodes.offered and not group.broken:
+            suitable[(group.nodes.node.region, group.nodes.node.environment_class)].append(group)
+    ends: dict[str, datetime | None] | None = None
     for (zone, name), of_book in sorted(suitable.items()):
-        affordable = [offer.provider for offer in of_book if asks[offer.provider] <= limit]
-        free = [one for one in affordable if one not in holders and one not in reserved]
-        known = [end for one in affordable if one in holders and (end := ends[one]) is not None]
-        price, trades = _price_now(bids_in_zone(in_book, zone), tier, job, zone, name, unsold)
-        soonest = sorted([now] * len(free) + known)
-        books.append(
-            BookForecast(
-                zone=zone,
-                environment_class=name,
-                suitable=len(of_book),
-                affordable=len(affordable),
-                free=len(free),
-                price=price,
-                trades=trades,
-                expected_at=soonest[job.nodes - 1] if len(soonest) >= job.nodes else None,
-            )
+        affordable = [group for group in of_book if group.nodes.affordable]
+        free = sum(len(group.free_asks) for group in affordable)
+        soonest = [now] * free
+        if free < job.nodes <= _size(affordable):
+            ends = _ends(session, suitable.values(), now) if ends is None else ends
+            known = [ends.get(job_id) for group in affordable for job_id in group.nodes.jobs]
+            soonest += sorted(end for end in known if end is not None)
+        in_zone = [group for group in groups if group.nodes.node.book == (zone, name)]
+        price, trades = _price_now(bids_in_zone(in_book, zone), tier, job, in_zone)
+        yield BookForecast(
+            zone=zone,
+            environment_class=name,
+            suitable=_size(of_book),
+            affordable=_size(affordable),
+            free=free,
+            price=price,
+            trades=trades,
+            expected_at=soonest[job.nodes - 1] if len(soonest) >= job.nodes else None,
         )
-    return CapacityForecast(limit, len(everyone), tuple(steps), tuple(books), relief, len(reserved))
 
 
-def _union(nodes: Iterable[frozenset[str]]) -> frozenset[str]:
-    return frozenset[str]().union(*nodes)
-
-
-def _reserved_for_others(
-    session: Session, job: Job, offers: Sequence[Offer], free: frozenset[str], now: datetime
-) -> frozenset[str]:
-    found = reservations.reservation_of(session, job.tier_id, offers, free, now)
-    return found.nodes if found is not None and found.gathers and found.job_id != job.id else frozenset()
-
-
-def _price_now(
-    bids: Sequence[StandingBid], tier: Tier, job: Job, zone: str, environment_class: str, free: Sequence[Offer]
-) -> tuple[int | None, bool]:
+def _price_now(bids: Sequence[StandingBid], tier: Tier, job: Job, groups: Sequence[_Group]) -> tuple[int | None, bool]:
     """Return (price at which the current book would serve the job, is within its limit)."""
-    assert job.fee_bps is not None
-    in_class = [node for node in free if (node.region, node.environment_class) == (zone, environment_class)]
+    asks: defaultdict[Node, list[int]] = defaultdict(list)
+    for group in groups:
+        asks[group.nodes.node] += group.free_asks
+    # One node stands for all of its kind, as bids accept all of them or none.
+    by_kind = {str(number): prices for number, prices in enumerate(asks.values()) if prices}
+    kinds = [replace(node, provider=str(number)) for number, node in enumerate(asks) if str(number) in by_kind]
     prices, trades = [], False
-    for part in partition_book(bids, in_class, 0):
+    for part in partition_book(bids, kinds, 0):
+        orders = [
+            AskOrder(f"{kind.provider}:{number}", ask, 0)
+            for kind in part.offers
+            for number, ask in enumerate(by_kind[kind.provider])
+        ]
         for limit in (_ANY_PRICE, None):
-            price = _served_at(part.bids, part.offers, tier, job, limit)
+            price = _served_at(part.bids, orders, tier, job, limit)
             if price is not None and limit is None:
                 trades = True
             elif price is not None:
@@ -164,21 +224,20 @@ def _price_now(
 
 
 def _served_at(
-    bids: Sequence[StandingBid], offers: Sequence[Offer], tier: Tier, job: Job, limit: int | None
+    bids: Sequence[StandingBid], asks: Sequence[AskOrder], tier: Tier, job: Job, limit: int | None
 ) -> int | None:
     """Return the price at which these orders serve the job within this limit, or None."""
-    # Price and buyers do not depend on the random tie-break, so the seed is constant.
+    # Price and buyers depend neither on ids and times of asks nor on the random tie-break, so the seed is constant.
     assert job.fee_bps is not None
     asked = [replace(bid, limit_price=limit) if bid.id == job.id and limit is not None else bid for bid in bids]
-    asks = [offer.as_order() for offer in offers]
     clearing = clear(asked, asks, tier.reserve_price_wei, job.fee_bps, bytes(32))
     return clearing.price if job.id in clearing.fills else None
 
 
-def _ends(session: Session, held_by: Mapping[str, str], now: datetime) -> dict[str, datetime | None]:
-    """Estimate the end of each node's job from its completed rounds; None before the first one."""
-    ends = {row.id: _end(row, now) for row in jobs_repository.progress(session, set(held_by.values()))}
-    return {node: ends.get(job_id) for node, job_id in held_by.items()}
+def _ends(session: Session, books: Iterable[Sequence[_Group]], now: datetime) -> dict[str, datetime | None]:
+    """Estimate the ends of the jobs of these nodes from completed rounds; None before the first."""
+    job_ids = {job_id for of_book in books for group in of_book for job_id in group.nodes.jobs}
+    return {row.id: _end(row, now) for row in jobs_repository.progress(session, job_ids)}
 
 
 def _end(job: Row[*tuple[Any, ...]], now: datetime) -> datetime | None:

@@ -12,7 +12,7 @@ price gets none. Vacant replicas of running jobs are filled first, also from res
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from operator import itemgetter
@@ -76,11 +76,16 @@ def reservation_of(
     session: Session, tier_id: int, offers: Sequence[Offer], free: frozenset[str], now: datetime
 ) -> Reservation | None:
     """Return the tier's reservation, if any; arguments of :func:`reserve`. Writes nothing."""
-    for job in jobs_repository.jobs_in_book(session, tier_id, now):
-        if job.reserved_until is not None and job.reserved_until > now:
-            books = _Supply(offers).within_limit(job)
-            return _of(job, books.get((job.reserved_zone or "", job.reserved_class or ""), []), free)
-    return None
+    job = reserving(jobs_repository.jobs_in_book(session, tier_id, now), now)
+    if job is None:
+        return None
+    books = _Supply(offers).within_limit(job)
+    return _of(job, books.get((job.reserved_zone or "", job.reserved_class or ""), []), free)
+
+
+def reserving(jobs: Iterable[Job], now: datetime) -> Job | None:
+    """Return the job of a tier's book that has its reservation."""
+    return next((job for job in jobs if job.reserved_until is not None and job.reserved_until > now), None)
 
 
 def _of(job: Job, nodes: Sequence[str], free: frozenset[str]) -> Reservation:

@@ -20,7 +20,9 @@ from sqlalchemy import update
 
 import market.console
 from market.chain.contracts.codec import Deployment
+from market.chain.errors import ChainError
 from market.chain.views import ChainViews
+from market.console import chain_facts
 from market.console.pages import PAGES
 from market.console.rendering import short_zen, zen
 from market.console.sessions import service as sessions
@@ -96,10 +98,16 @@ def test_signed_in_wallet_sees_and_ends_its_sessions(api: httpx.Client) -> None:
     assert first.http.get("/console/account").headers["location"] == "/console/sign-in?next=/console/account"
 
 
-def test_cookie_is_for_this_site_and_encrypted(api: httpx.Client) -> None:
+def test_cookies_are_for_this_site_and_encrypted(api: httpx.Client) -> None:
     visitor = browser(api)
-    cookie = visitor.sign_in(signed_message(visitor)).headers["set-cookie"]
-    assert {"HttpOnly", "SameSite=strict", "Secure", "Path=/console"} <= set(cookie.split("; "))
+    answers = (
+        visitor.sign_in(signed_message(visitor)),
+        api.get("/console/disputes", params={"disputes.sort": "opened"}),
+        api.get("/console/disputes", params={"disputes.reset": "1"}),
+    )
+    for answer in answers:
+        cookie = answer.headers["set-cookie"].split("; ")
+        assert {"HttpOnly", "SameSite=strict", "Secure", "Path=/console"} <= set(cookie)
 
 
 def test_wallet_cannot_end_session_of_another(api: httpx.Client) -> None:
@@ -176,6 +184,20 @@ def test_page_without_reads_takes_one_statement(api: httpx.Client, on_chain: Ser
     assert len(seen) == 2  # the session, and the kinds of the devnet's accounts
 
 
+def test_sign_in_asks_failed_node_once(api: httpx.Client, on_chain: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    class SilentNode:
+        def ask(self, method: str) -> None:
+            asked.append(method)
+            raise ChainError("no answer")
+
+    monkeypatch.setattr(chain_facts, "_node", lambda _services: SilentNode())
+    for _ in range(3):
+        assert "data-devnet" not in api.get("/console/sign-in").text
+    assert asked == ["eth_accounts"]
+
+
 def test_devnet_offers_accounts_and_relays_to_them(api: httpx.Client, on_chain: Services) -> None:
     page = api.get("/console/sign-in").text
     assert f'data-devnet="{ADMIN.address}"' in page
@@ -207,9 +229,10 @@ def test_audit_log_is_for_staff_and_searched(api: httpx.Client, on_chain: Servic
     refusal(api.get("/console/audit", headers=JSON), 401, "console-sign-in-needed")
     everything = admin.http.get("/console/audit").text
     assert other.wallet.address in everything
-    found = admin.http.get("/console/audit", params={"audit.q": ADMIN.address, "audit.sort": "time"}).text
-    assert other.wallet.address not in found
-    assert 'aria-sort="ascending"' in found
+    found = admin.http.get("/console/audit", params={"audit.q": ADMIN.address, "audit.sort": "time"})
+    assert other.wallet.address not in found.text
+    assert 'aria-sort="ascending"' in found.text
+    admin.http.cookies.set("table_audit", found.cookies["table_audit"], path="/console")  # kept without encryption
     remembered = admin.http.get("/console/audit").text  # without a query the last one holds
     assert f'value="{ADMIN.address}"' in remembered
     assert other.wallet.address in admin.http.get("/console/audit?audit.reset=1").text
@@ -223,6 +246,8 @@ def test_long_tables_are_shown_by_pages(api: httpx.Client, on_chain: Services) -
             record(session, ("job", f"0x{number:064x}"), "tried", actor="market")
     pages = [admin.http.get(f"/console/audit?audit.q=tried&audit.page={page}").text for page in (1, 2, 3)]
     assert [page.count("<td>tried</td>") for page in pages] == [50, 50, 20]
+    subjects = [re.findall(r'title="0x0{56}([0-9a-f]{8})"', page) for page in pages]
+    assert [int(one, 16) for page in subjects for one in dict.fromkeys(page)] == list(range(119, -1, -1))
     assert [">Next</a>" in page for page in pages] == [True, True, False]
     assert admin.http.get("/console/audit?audit.page=-1&audit.sort=nonsense").status_code == 200
 

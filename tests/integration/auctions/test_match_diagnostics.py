@@ -10,9 +10,11 @@ from sqlalchemy import update
 
 from market.auctions import service as auctions
 from market.domain.network import DEVNET
+from market.jobs import repository as jobs_repository
 from market.jobs.models import Job
 from market.orders.reports.match_diagnostics import diagnose_unmatched_job
 from market.platform.db.base import utc_now
+from market.providers.census import census
 from market.providers.models import Attestation, Provider
 
 
@@ -151,3 +153,41 @@ def test_sufficient_price_is_rounded_up(world: World) -> None:
     assert 6 * ZEN < price <= 6 * ZEN + step + 5
     assert [change.field for change in found.changes] == ["max_price"]
     assert len(rivals) == 5
+
+
+def test_nodes_reserved_for_another_job_are_counted(world: World) -> None:
+    for price in (2, 3, 4):
+        world.node(price=price * ZEN)
+    first, waiting = (world.job(nodes=count, max_price=5 * ZEN) for count in (3, 2))
+    until = utc_now() + timedelta(hours=1)
+    held = {"reserved_until": until, "reserved_zone": "eu", "reserved_class": ENVIRONMENT}
+    world.execute(update(Job).where(Job.id == first).values(held))
+    assert steps(explain(world, waiting))["reserved"] == (0, 3)  # enough are free, so they are no longer withheld
+    world.execute(update(Job).where(Job.id == first).values(nodes=4))
+    found = explain(world, waiting)
+    assert steps(found)["reserved"] == (3, 0)
+    assert codes(found) == ["nodes_busy", "reserved_for_others"]
+    assert (found.books[0].affordable, found.books[0].free) == (3, 0)
+
+
+def test_database_groups_equal_nodes_of_tier(world: World) -> None:
+    busy = [world.node(price=3 * ZEN) for _ in range(2)]
+    running = world.running(busy)
+    for price in (4, 2, 3, 9):
+        world.node(price=price * ZEN)
+    with world.database.reading() as session:
+        found = census(
+            session,
+            world.settings,
+            DEVNET.tier("bronze").id,
+            utc_now(),
+            reliabilities=[9_000],
+            limit_wei=5 * ZEN,
+            held=jobs_repository.held_slots(),
+        )
+    groups = sorted((group.busy, group.affordable, group.size, sorted(group.asks), group.jobs) for group in found)
+    assert groups == [
+        (False, False, 1, [9 * ZEN], ()),
+        (False, True, 3, [2 * ZEN, 3 * ZEN, 4 * ZEN], ()),
+        (True, True, 2, [], (running, running)),
+    ]

@@ -2,13 +2,19 @@
 
 import httpx
 import pytest
+from fastapi import FastAPI
 from kit.api.clients import Caller, accepted, refusal, sign_in
 from kit.records import Records
 
 from market.accounts.models import Account
+from market.chain.contracts.codec import Deployment
+from market.chain.rpc.client import Receipt, Transaction
+from market.chain.views import ChainViews
 from market.governance.models import GovernanceEvent
 from market.platform.db.base import utc_now
 from market.platform.events.models import AuditEvent
+from market.platform.http.services import Services
+from zoo_protocol import abi
 
 TX, OTHER_TX = "0x" + "0a" * 32, "0x" + "0b" * 32
 
@@ -25,8 +31,31 @@ def admin(api: httpx.Client, records: Records) -> Caller:
     return caller
 
 
-def test_only_role_holders_report_sent_acts(api: httpx.Client, records: Records) -> None:
+class PausingNode:
+    """Chain's node with one transaction: a pause of the escrow. It notes connections in use."""
+
+    def __init__(self, services: Services, sender: str) -> None:
+        escrow = services.part(Deployment).address("JobEscrow")
+        self.client = self
+        self.connections: list[int] = []
+        self._pool = services.database.engine.pool
+        self._sent = Transaction(TX, sender, escrow, 0, abi.encode_call("JobEscrow", "pause", []))
+
+    def transaction(self, tx_hash: str) -> Transaction | None:
+        self.connections.append(self._pool.checkedout())  # type: ignore[attr-defined]
+        return self._sent if tx_hash == TX else None
+
+    def receipt(self, _tx_hash: str) -> Receipt | None:
+        self.connections.append(self._pool.checkedout())  # type: ignore[attr-defined]
+        return None
+
+
+def test_only_role_holders_report_sent_acts(
+    app: FastAPI, services: Services, api: httpx.Client, records: Records
+) -> None:
     guardian, stranger = sign_in(api), sign_in(api)
+    node = PausingNode(services, guardian.address.lower())
+    app.state.services = services.with_part(ChainViews, node)
     role = {"role": "PAUSER_ROLE", "account": guardian.address, "at_deployment": True}
     records.add(event("role_granted", OTHER_TX, **role), event("paused", TX, account=guardian.address))
     body = {"tx_hash": TX, "act": "escrow.pause", "stage": "direct"}
@@ -37,6 +66,10 @@ def test_only_role_holders_report_sent_acts(api: httpx.Client, records: Records)
     assert accepted(api.get("/v1/governance/alarms")) == []
     [held] = accepted(api.get("/v1/governance/roles"))
     assert (held["contract"], held["role"], held["account"]) == ("JobEscrow", "PAUSER_ROLE", guardian.address)
+    refusal(guardian.post("/v1/governance/sent-acts", json={**body, "tx_hash": OTHER_TX}), 404, "sent-act-not-found")
+    refusal(guardian.post("/v1/governance/sent-acts", json={**body, "act": "escrow.unpause"}), 422, "sent-act-differs")
+    assert accepted(guardian.get(f"/v1/governance/transactions/{TX}"))["status"] == "waiting"
+    assert set(node.connections) == {0}  # none waits for the chain
     records.add(event("role_revoked", "0x" + "0c" * 32, role="PAUSER_ROLE", account=guardian.address))
     refusal(guardian.post("/v1/governance/sent-acts", json=body), 403, "not-permitted")
 

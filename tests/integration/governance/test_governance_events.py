@@ -8,17 +8,19 @@ from kit.chain.deployed_chain import ADMIN, OPERATOR, OTHER, PAYER, Chain
 from kit.measures import statements
 from sqlalchemy import select
 
+from market.chain.service import final_block
 from market.domain.network import DEVNET, ZEN
 from market.governance import acts, parameters, payments, service
 from market.governance.chain_events import HANDLERS
-from market.governance.errors import ActRefused, OperationNotFound
-from market.governance.models import GovernanceEvent
+from market.governance.errors import ActRefused, OperationNotFound, SentActDiffers, SentActNotFound
+from market.governance.models import GovernanceEvent, TimelockOperation
 from market.governance.schemas import EventView, OperationView, ParameterValue, PreparedView
 from market.platform.db.base import utc_now
 from market.platform.db.session import Database
 from market.platform.events.service import CHAIN, audit_entries
 from zoo_protocol import abi
-from zoo_protocol.acts.calls import Contracts
+from zoo_protocol.acts.calls import Call, Contracts, Operation
+from zoo_protocol.acts.table import Stage
 
 _MOST_STATEMENTS = 4  # the delay, open events, known proposals, operations
 GRANT = {"role": "OPERATOR_ROLE", "account": OTHER.address}
@@ -49,10 +51,15 @@ class GovernanceWorld:
         call = {"from": ADMIN.address, "to": prepared.transaction.to, "data": prepared.transaction.data}
         tx = self.chain.anvil.send(call)
         if reported:
-            with self.database.transaction() as session:
-                service.record_sent(session, ADMIN.address, prepared.act or "timelock", prepared.stage, tx)
+            self.report(ADMIN.address, prepared.act or "timelock", prepared.stage, tx)
         self.index()
         return tx
+
+    def report(self, account: str, act: str, stage: Stage, tx: str) -> None:
+        sent = acts.sent_transaction(self.chain.views, tx)
+        contracts = self.contracts
+        with self.database.transaction() as session:
+            service.record_sent(session, contracts, account, act, stage, sent)
 
     def operations(self, *, pending: bool = False, later: timedelta = timedelta()) -> list[OperationView]:
         with self.database.transaction() as session:
@@ -63,12 +70,14 @@ class GovernanceWorld:
             return service.alarms(session, self.contracts)
 
     def execute(self, operation_id: str) -> PreparedView:
-        with self.database.transaction() as session:
-            return acts.prepare_execution(session, self.chain.views, self.contracts, ADMIN.address, operation_id)
+        return acts.prepare_execution(self.chain.views, self.contracts, ADMIN.address, self._operation(operation_id))
 
     def cancel(self, operation_id: str) -> PreparedView:
+        return acts.prepare_cancellation(self.chain.views, self.contracts, ADMIN.address, self._operation(operation_id))
+
+    def _operation(self, operation_id: str) -> TimelockOperation:
         with self.database.transaction() as session:
-            return acts.prepare_cancellation(session, self.chain.views, self.contracts, ADMIN.address, operation_id)
+            return service.operation_of(session, operation_id)
 
     def pass_delay(self) -> None:
         self.chain.anvil.rpc("evm_increaseTime", DEVNET.timelock_seconds)
@@ -112,7 +121,9 @@ def test_operation_is_followed_to_its_execution(governed: GovernanceWorld) -> No
         [role] = service.role_holders(session, OTHER.address)
         entries = audit_entries(session, kind="act", search="PROPOSE")
         events = audit_entries(session, subject=waiting.id)
-        assert acts.follow(session, governed.chain.views, tx).status == "final"
+        final = final_block(session)
+    assert acts.follow(governed.chain.views, final, tx).status == "final"
+    assert acts.follow(governed.chain.views, final - 9, tx).status == "mined"
     assert (role.contract, role.role) == ("JobEscrow", "OPERATOR_ROLE")
     assert [(entry.subject_id, entry.actor) for entry in entries] == [("jobescrow.grant-role", ADMIN.address)]
     assert [(entry.event, entry.actor) for entry in events] == [("call_executed", CHAIN), ("call_scheduled", CHAIN)]
@@ -209,6 +220,31 @@ def test_parameters_show_value_and_waiting_change(governed: GovernanceWorld) -> 
     assert (after.value, after.tx_hash, after.pending) == (7 * ZEN, tx, [])
 
 
+def test_only_own_transaction_of_act_ends_alarm(governed: GovernanceWorld) -> None:
+    proposal = governed.prepare("jobescrow.grant-role", GRANT)
+    tx = governed.send(proposal)
+    other = governed.chain.send(PAYER, "ZenToken", "transfer", OTHER.address, 1)
+    claims = (
+        (OTHER.address, "jobescrow.grant-role", Stage.PROPOSE, tx),  # sent by another account
+        (ADMIN.address, "jobescrow.revoke-role", Stage.PROPOSE, tx),
+        (ADMIN.address, "jobescrow.grant-role", Stage.EXECUTE, tx),
+        (PAYER.address, "jobescrow.grant-role", Stage.PROPOSE, str(other)),  # no act
+    )
+    for claim in claims:
+        with pytest.raises(SentActDiffers):
+            governed.report(*claim)
+    with pytest.raises(SentActNotFound):
+        governed.report(ADMIN.address, "jobescrow.grant-role", Stage.PROPOSE, "0x" + "0a" * 32)
+    assert [alarm.kind for alarm in governed.alarms()] == ["call_scheduled"]
+    governed.report(ADMIN.address, "jobescrow.grant-role", Stage.PROPOSE, tx)
+    assert governed.alarms() == []
+    for reported in (True, False):
+        cancelled = governed.send(governed.cancel(str(proposal.operation_id)), reported=reported)
+        assert [alarm.tx_hash for alarm in governed.alarms()] == ([] if reported else [cancelled])
+        if reported:
+            governed.send(proposal, reported=True)  # a cancelled operation can be scheduled again
+
+
 def test_treasury_payments_are_listed(governed: GovernanceWorld) -> None:
     chain = governed.chain
     chain.send(PAYER, "ZenToken", "transfer", chain.deployment.address("Treasury"), 1_000 * ZEN)
@@ -223,12 +259,30 @@ def test_treasury_payments_are_listed(governed: GovernanceWorld) -> None:
         governed.pass_delay()
         governed.send(governed.execute(str(proposal.operation_id)))
     with governed.database.transaction() as session:
-        found = payments.payments(session)
+        found = payments.payments(session, limit=50)
+        newest = payments.payments(session, limit=1)
     assert [(one.fund, one.amount_wei, one.grant_id) for one in found] == [
         ("security audits", 2 * ZEN, None),
         ("community grants", 2 * ZEN, 1),
     ]
     assert {one.recipient for one in found} == {OTHER.address}
+    assert newest == found[:1]
+
+
+def test_equal_grants_of_transaction_have_own_numbers(governed: GovernanceWorld) -> None:
+    chain = governed.chain
+    chain.send(PAYER, "ZenToken", "transfer", chain.deployment.address("Treasury"), 1_000 * ZEN)
+    data = abi.encode_call("Treasury", "grant", [OTHER.address, ZEN, b"tutorial".ljust(32, b"\0")])
+    grant = Call(chain.deployment.address("Treasury"), 0, data)
+    twice = Operation((grant, grant), "0x" + "01" * 32, is_batch=True).arguments()
+    chain.send(ADMIN, "Timelock", "scheduleBatch", *twice, DEVNET.timelock_seconds)
+    governed.pass_delay()
+    chain.send(ADMIN, "Timelock", "executeBatch", *twice)
+    governed.index()
+    with governed.database.transaction() as session:
+        found = payments.payments(session, limit=50)
+    assert [one.grant_id for one in found] == [2, 1]
+    assert len({one.tx_hash for one in found}) == 1
 
 
 def test_new_delay_applies_to_next_proposal(governed: GovernanceWorld) -> None:

@@ -54,12 +54,13 @@ def test_foreign_batch_raises_alarm_and_is_vetoed(market: SettlementWorld) -> No
     assert alarm.kind == "foreign_batch"
 
     contracts = market.call(service.contracts_of, market.chain.deployment, DEVNET)
-    veto = market.call(acts.prepare_batch_veto, market.chain.views, contracts, ADMIN.address, shown.number)
+    batch = market.call(service.batch_of, shown.number)
+    veto = acts.prepare_batch_veto(market.chain.views, contracts, ADMIN.address, batch)
     assert veto.simulation.passes
     assert veto.confirmation == "escrow.veto"
     market.chain.anvil.send({"from": ADMIN.address, "to": veto.transaction.to, "data": veto.transaction.data})
     market.index()
     [vetoed] = payouts(market)
     assert vetoed.vetoed_tx is not None
-    refused = market.call(acts.prepare_batch_veto, market.chain.views, contracts, ADMIN.address, shown.number)
+    refused = acts.prepare_batch_veto(market.chain.views, contracts, ADMIN.address, batch)
     assert str(refused.simulation.refusal).startswith("No batch under challenge has these contents.")
