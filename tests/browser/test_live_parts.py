@@ -123,3 +123,16 @@ def test_ended_session_leads_to_sign_in(console: Console, page: Page) -> None:
     open_dispute(console)
     expect(page.get_by_text("Your session has ended")).to_be_visible()
     assert page.url.endswith("/console/sign-in?next=/console/overview")
+
+
+def test_failed_load_is_stale_until_next_load(console: Console, page: Page) -> None:
+    page.goto("/console/disputes")
+    await_tick(console, page)
+    page.route("**/console/disputes", lambda route: route.fulfill(status=503, body="down"))
+    open_dispute(console)
+    state = page.locator("#live-state")
+    expect(state).to_contain_text("Stale since")
+    assert lines(page).count() == 0
+    page.unroute("**/console/disputes")
+    expect(lines(page)).to_have_count(1)
+    expect(state).to_have_text("Live")
