@@ -128,10 +128,11 @@ def test_ended_session_leads_to_sign_in(console: Console, page: Page) -> None:
 def test_failed_load_is_stale_until_next_load(console: Console, page: Page) -> None:
     page.goto("/console/disputes")
     await_tick(console, page)
-    page.route("**/console/disputes", lambda route: route.fulfill(status=503, body="down"))
+    answer: dict[str, Any] = {"status": 503, "body": "down"}
+    page.route("**/console/disputes", lambda route: route.fulfill(**answer) if answer else route.continue_())
     open_dispute(console)
     state = page.locator("#live-state")
     expect(state).to_contain_text("Stale since")
-    page.unroute("**/console/disputes")
+    answer.clear()
     expect(lines(page)).to_have_count(1)
     expect(state).to_have_text("Live")
