@@ -7,7 +7,7 @@ from market.domain.lifecycle import PROVIDER, ProviderEvent, ProviderStatus
 from market.domain.network import NetworkParameters
 from market.platform.db.base import from_unix
 from market.platform.db.session import enqueue_after_commit
-from market.platform.events.service import MARKET, apply_event
+from market.platform.events.service import CHAIN, MARKET, apply_event, record
 from market.providers import repository
 from market.providers.models import Provider
 
@@ -46,6 +46,8 @@ def on_stake_changed(network: NetworkParameters, session: Session, event: ChainE
             from_stake = min(event.args["amount"], stake.stake_wei)
             stake.stake_wei -= from_stake
             stake.unbonding_wei -= event.args["amount"] - from_stake
+            data: dict[str, object] = {"tx": event.tx_hash, "amount_wei": str(event.args["amount"])}
+            record(session, ("provider", address), "slashed", actor=CHAIN, data=data)
     session.flush()
     provider = repository.lock_provider(session, address)
     if provider is None:
