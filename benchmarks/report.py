@@ -15,10 +15,12 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
+import psutil
 import structlog
 
 from zoo_compute.base.plain_json import to_json
@@ -106,7 +108,7 @@ def run(
             needs()
     except FileNotFoundError as error:
         sys.exit(f"python -m benchmarks.{name}: {error}")
-    for number in (signal.SIGTERM, signal.SIGHUP):  # ends started processes, as an interrupt does
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _stop)
     started = time.perf_counter()
     rows = measure(options.quick)
@@ -121,6 +123,10 @@ def end(name: str, lacking: str) -> None:
 
 
 def _stop(number: int, _frame: object) -> NoReturn:
+    """End; a process whose start the signal interrupts is known to nobody else."""
+    for child in psutil.Process().children():
+        with suppress(psutil.NoSuchProcess):
+            child.terminate()
     sys.exit(128 + number)
 
 

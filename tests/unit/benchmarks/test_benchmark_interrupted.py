@@ -11,6 +11,30 @@ from kit.waiting import wait_until
 ROOT = Path(__file__).parents[3]
 
 
+FORGETS = """
+import subprocess, sys, time
+from benchmarks.report import run
+
+def measure(quick):
+    print(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]).pid, flush=True)
+    time.sleep(600)
+
+run("x", measure, arguments=[])
+"""
+"""A benchmark that keeps no handle of its process, as if the signal came during its start."""
+
+
+def test_interrupted_benchmark_ends_unknown_process() -> None:
+    command = [sys.executable, "-c", FORGETS]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as benchmark:
+        assert benchmark.stdout is not None
+        child = psutil.Process(int(benchmark.stdout.readline()))
+        benchmark.terminate()
+        assert benchmark.wait(120) == 128 + signal.SIGTERM
+    assert psutil.wait_procs([child], timeout=60)[1] == []
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_benchmark_leaves_no_process(number: signal.Signals) -> None:
     command = [sys.executable, "-m", "benchmarks.averaging", "--quick"]
