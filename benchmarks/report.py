@@ -123,7 +123,7 @@ def end(name: str, lacking: str) -> None:
 
 
 def _stop(number: int, _frame: object) -> NoReturn:
-    """End; a process whose start the signal interrupts is known to nobody else."""
+    """End all children, since no caller knows a process whose start the signal interrupts."""
     for child in psutil.Process().children():
         with suppress(psutil.NoSuchProcess):
             child.terminate()
