@@ -19,10 +19,15 @@ _COLUMNS = (
     Column("reason", "Reason"),
     Column("actor", "Actor"),
 )
+_ENTRIES = select(
+    *(AuditEvent.id, AuditEvent.created_at, AuditEvent.subject_kind, AuditEvent.subject_id, AuditEvent.event),
+    *(AuditEvent.from_status, AuditEvent.to_status, AuditEvent.reason, AuditEvent.actor),
+)
 _KINDS = (
     "account",
     "act",
     "challenge",
+    "dispute",
     "governance",
     "job",
     "lease",
@@ -50,5 +55,5 @@ def show_audit(visit: CurrentVisit) -> HTMLResponse:
     """Return the page."""
     table = Table(visit, "audit", _COLUMNS, "-time", AuditEvent.id, _FILTERS)
     with visit.services.database.reading() as session:
-        table.fetch(session, select(AuditEvent))
+        table.fetch(session, _ENTRIES)
     return visit.render("operate/audit.html", table=table)
