@@ -170,7 +170,6 @@ def test_pages_of_acts_are_accessible_and_fit(console: Console, theme: str, widt
     assert {path: problems for path, problems in found.items() if problems} == {}
 
 
-@pytest.mark.long
 def test_parameter_is_changed_by_timelock(console: Console, page: Page) -> None:
     page.goto("/console/governance")
     row = page.get_by_role("region", name="Parameters").get_by_role("row").filter(has_text="Fee").first

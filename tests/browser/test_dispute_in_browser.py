@@ -83,7 +83,6 @@ def check_provider(page: Page, live: QuorumWorld, dispute_id: str, slashed: Slas
     expect(page.get_by_role("heading", name="Dispute", exact=True)).to_be_visible()
 
 
-@pytest.mark.long
 @pytest.mark.usefixtures("with_referees")
 def test_dispute_is_followed_to_its_slash(
     console: Console, live: QuorumWorld, cheat: Node, verifiers: list[Node], monkeypatch: pytest.MonkeyPatch
