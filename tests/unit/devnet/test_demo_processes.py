@@ -96,7 +96,7 @@ RECEIPT: dict[str, Any] = {
     "checkpoints": [{"pins": [str(number) for number in range(PINS)]}] * (ROUNDS + 1),
     "initial_loss": 5.5,
     "final_loss": 2.5,
-    "final_error": 0.05,
+    "final_error": 0.005,
     "ledger_reconciled": True,
 }
 
