@@ -169,10 +169,11 @@ METHODS = {
     "dense": DENSE,
     "ours": OURS,
     "twice_the_slots": TWICE_THE_SLOTS,
-    "diloco": _diloco(10, 0.7, 0.5),
-    "sparseloco": _sparseloco(15, 512),
+    "diloco": _diloco(10, 1.0, 0.0),
+    "sparseloco": _sparseloco(15, 1024),
 }
 """Methods with results; ``ours`` has the ``realistic_`` rows."""
+_SPARSE = {"top_k": 512, "down_top_k": 512}
 TUNING_SEED = 100
 """Of the first run of a trial; further ones count on."""
 TRIALS: dict[str, Method] = {
@@ -181,14 +182,18 @@ TRIALS: dict[str, Method] = {
         for muon, adamw in ((0.02, 8e-3), (0.04, 8e-3), (0.06, 8e-3), (0.04, 4e-3), (0.04, 16e-3))
     },
     "rounds of 15": _ours(15),
-    "rounds of 15, twice the slots": _ours(15, parts=2),
     "rounds of 15, averaged momentum": Method("shared_moments", _ours(15).settings),
     "rounds of 6 to 24": Method("growing", _ours(3).settings),
     "rounds of 15, overlapped": Method("overlapped", _ours(15).settings),
     "rounds of 15, overlapped by mixing": Method("mixed", _ours(15).settings),
     **{
-        f"rounds of 15, 512 entries, outer rate {rate}, momentum {momentum}": _ours(
-            15, top_k=512, down_top_k=512, outer_learning_rate=rate, outer_momentum=momentum
+        f"rounds of 15, {changed}, outer rate {rate}, momentum {momentum}": Method(
+            how, _ours(15, outer_learning_rate=rate, outer_momentum=momentum, **others).settings
+        )
+        for changed, how, others in (
+            ("512 entries", "rounds", _SPARSE),
+            ("512 entries overlapped", "overlapped", _SPARSE),
+            ("twice the slots", "rounds", {_PARTS: 2}),
         )
         for rate, momentum in ((0.9, 0.5), (1.0, 0.0))
     },
@@ -201,6 +206,8 @@ TRIALS: dict[str, Method] = {
     },
     "rounds of 15, 8 bits": _ours(15, 8),
     "rounds of 10": _ours(10),
+    "rounds of 10, 4 bits": _ours(10, 4),
+    "rounds of 5": _ours(5),
     "rounds of 30, 4 bits": _ours(30, 4),
     **{
         f"DiLoCo, rounds of {steps}, outer rate {rate}, momentum {momentum}": _diloco(steps, rate, momentum)
