@@ -37,7 +37,7 @@ Realistic part
 --------------
 ``--part realistic`` trains a Llama of 2.2 million parameters: 2 slots of 4,096 BPE tokens a step, 4.2 million tokens.
 The text is Python of the standard library and of some packages. ``--size gpu`` has 31.5 million parameters and 301
-million tokens. Rows start with ``realistic_``; ``twice_the_slots`` splits the same batches over 4 slots. Token factors
+million tokens. Rows start with ``realistic_``; ``at_80x`` has rounds of 5 steps. Peers have Muon inside. Token factors
 come from dense runs with Muon of three lengths a seed.
 
 A run takes 15 minutes of one core, so ``benchmarks/results/realistic.jsonl`` keeps all results. ``--part all``

@@ -164,11 +164,10 @@ def _dense(muon: float, adamw: float) -> Method:
 
 DENSE = Method("dense", {"optimizer": "muon"})
 OURS = _ours(17)
-TWICE_THE_SLOTS = _ours(17, parts=2)
 METHODS = {
     "dense": DENSE,
     "ours": OURS,
-    "twice_the_slots": TWICE_THE_SLOTS,
+    "at_80x": _ours(5),
     "diloco": _diloco(10, 1.0, 0.0),
     "sparseloco": _sparseloco(15, 1024),
 }
