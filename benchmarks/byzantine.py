@@ -22,8 +22,9 @@ Long part
 ---------
 ``long_ATTACK_25`` and ``_37`` are under ours, after 200 rounds of 8 steps at the default method. They are relative to
 eight honest workers under ours. The attack ``adaptive`` knows all rules (``robustness/adaptive.py``): it sends the most
-harmful of the payloads that aggregation accepts. ``--kept`` reports kept runs without measuring. An interrupted run
-continues from its last tenth round. All losses are of 4,096 windows.
+harmful of the payloads that aggregation accepts. In ``flip`` each attacker sends the opposite of its own honest
+payload. ``--kept`` reports kept runs without measuring. An interrupted run continues from its last tenth round. All
+losses are of 4,096 windows.
 """
 
 import tempfile

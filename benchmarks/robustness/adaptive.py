@@ -13,8 +13,14 @@ from training_gym.compress.payload_format import encode
 from training_gym.spec.config import TrainingSpec
 
 Wide = NDArray[np.float64]
-COVERS = ("noise", "last", "honest")
-"""Directions that hide the harm: shared noise, the last aggregate, honest payloads."""
+COVERS = ("noise", "last", "honest", "framed")
+"""Directions that hide the harm: own noise, the last aggregate, honest payloads, and the opposite of some of these.
+
+The last makes honest payloads point against others, so that the rules exclude them.
+"""
+FRAMED = 2
+"""Honest payloads whose opposite the attackers send, with a share of the last aggregate for the sign against it."""
+_FRAMED_LAST = 0.3
 LENGTHS = (1.0, 3.9)
 """In lengths of the median honest payload; the norm gate is at 4."""
 _HALVINGS = 4
@@ -37,13 +43,13 @@ def adaptive(
     """Return the attackers' payloads: the most harmful found of those that are all accepted.
 
     For each cover and length, the angle to the flipped honest mean is bisected. Harm is the loss of the aggregate's
-    product with the honest mean. Without an accepted trial the attackers send the honest mean's opposite.
+    product with the honest mean. Without an accepted trial the attackers send noise, each its own.
     """
     taken = admit(spec, honest, state.aggregate)
     vectors = np.stack([_dense(item) for item in taken.values()])
     measured = [_measured(taken, state.aggregate, seed) for seed in _SEEDS]
     round_ = _Round(spec, measured, vectors, state.aggregate, slots)
-    best, most = _encoded(round_, list(_points(round_, "noise", 0.0, 1.0, noise))), -np.inf
+    best, most = _encoded(round_, list(_points(round_, "noise", np.pi / 2, 1.0, noise))), -np.inf
     for cover in COVERS:
         drawn = noise.integers(1 << 62)
         for length in LENGTHS:
@@ -63,11 +69,13 @@ def adaptive(
 
 def _points(round_: _Round, cover: str, angle: float, length: float, noise: np.random.Generator) -> Iterator[Wide]:
     flipped = _unit(-round_.vectors.mean(axis=0))
-    shared = {"noise": noise.standard_normal(len(flipped)), "last": round_.last.astype(np.float64)}.get(cover)
     size = length * float(np.median(np.linalg.norm(round_.vectors, axis=1)))
+    last = round_.last.astype(np.float64)
+    framed = -round_.vectors[:FRAMED].sum(axis=0) + _FRAMED_LAST * np.linalg.norm(round_.vectors[0]) * _unit(last)
     for number in range(len(round_.slots)):
-        base = round_.vectors[number % len(round_.vectors)] if shared is None else shared
         own = noise.standard_normal(len(flipped))
+        honest = round_.vectors[number % len(round_.vectors)]
+        base = {"noise": own, "last": last, "honest": honest, "framed": framed}[cover]
         hidden = _unit(_across(base, flipped)) + _unit(_across(own, flipped))  # apart enough to be no copies
         yield size * (np.cos(angle) * flipped + np.sin(angle) * _unit(hidden))
 

@@ -22,9 +22,9 @@ from training_gym.spec.architectures import ModelConfig
 from training_gym.spec.config import TrainingConfig, TrainingSpec
 from training_gym.units.replica_state import ReplicaState, fresh_slot_state
 
-VERSION = 1
+VERSION = 2
 """Of the rules of training and aggregation; a change that can change a result needs another number."""
-ATTACKS = {"none": 0, "adaptive_25": 2, "ipm_25": 2, "alie_25": 2, "adaptive_37": 3}
+ATTACKS = {"none": 0, "adaptive_25": 2, "flip_25": 2, "ipm_25": 2, "alie_25": 2, "adaptive_37": 3}
 """Attacks with their attackers of eight, in the order of measurement."""
 WINDOWS = 4096
 _ROUNDS_PER_STATE = 10
@@ -87,6 +87,11 @@ def _round(
     bad = range(len(honest), spec.replicas)
     if bad and attack == "adaptive":
         payloads |= adaptive(spec, payloads, bad, state.outer, state.noise)
+    elif attack == "flip":  # each of its own unit: equal payloads would be copies
+        for slot in bad:
+            own = state.replicas[slot]
+            payload, state.replicas[slot] = train_unit(spec, state.round, slot, state.parameters, text, own)
+            payloads[slot] = encode(spec, -decode(spec, payload).dense())
     elif bad and (lie := lies[attack]) is not None:
         vectors = np.stack([decode(spec, payload).dense().astype(np.float64) for payload in payloads.values()])
         payloads |= {slot: encode(spec, lie(vectors, state.noise).astype(np.float32)) for slot in bad}

@@ -6,9 +6,10 @@ Five rules apply in turn to whole vectors, since rules by coordinate waste spars
 2. Copies: replicas train on different data, so honest payloads do not coincide. If the squared distance of payloads is
    below ``COPY`` of the usual one (the median payload's median distance), only the lowest slot counts. Dishonest
    providers that agree on a payload therefore count once.
-3. Opposed: exclude a payload that points against the sum of the others' directions and against the last aggregate v,
-   or clearly against the former. Distances of flipped payloads are not wider once honest ones are nearly orthogonal
-   (a mean cosine below 1/11), but signs still show them. Fewer than half of the payloads are excluded.
+3. Opposed: exclude a payload that points against the middle half of the others and against the last aggregate v, or
+   clearly against the former. Distances of flipped payloads are not wider once honest ones are nearly orthogonal (a
+   mean cosine below 1/11), but signs still show them. An assumed bad quarter cannot move the middle half: neither to
+   hide each other, nor to make an honest payload opposed. Fewer than half of the payloads are excluded.
 4. Multi-Krum (Blanchard et al., 2017): exclude the payload with the widest neighbourhood while that is wider than
    ``OUTLIER`` times the median. Of n payloads at most f = min(n * ASSUMED_BAD, (n - 3) / 2) are excluded, together
    with rule 3. A neighbourhood reaches to the (n - f - 2)th nearest payload. The paper's sum over neighbours would let
@@ -47,7 +48,7 @@ ASSUMED_BAD = 0.25
 OUTLIER = 1.2
 COPY = 0.5
 CLEAR = 3
-"""Standard deviations of a sketched cosine, 1 / sqrt(``SKETCH_SIZE``), beyond which its sign is clear."""
+"""Standard deviations beyond which a mean of sketched cosines is clear. That of one is 1 / sqrt(``SKETCH_SIZE``)."""
 WEIGHT_ONE = 1 << 12
 """Weight of a payload of the current round; weights are multiples of 2**-12."""
 MAX_LATE_SHARE = 0.5
@@ -169,22 +170,26 @@ def _opposed(slots: Sequence[int], measurements: Mapping[int, Measurement]) -> l
         return []
     near = direction_products(np.stack([measurements[slot].sketch for slot in slots])) >> 8  # sums stay within int64
     against_last = np.array([measurements[slot].product < 0 for slot in slots])
-    own, left, out = np.diag(near), np.ones(len(slots), bool), []
-    sums = near.sum(axis=1)
+    left, out = np.arange(len(slots)), []
     for _ in range((len(slots) - 1) // 2):
-        with_others = sums - own
-        squared_rest = sums[left].sum() - 2 * sums + own  # of the sum of the others
-        scores = with_others.astype(np.float64)
-        is_clear = SKETCH_SIZE * (scores * scores) > CLEAR**2 * (own.astype(np.float64) * squared_rest)
-        is_opposed = left & (with_others < 0) & (against_last | is_clear)
+        middle, count = _middle_of_others(near[np.ix_(left, left)])
+        scores, own = middle.astype(np.float64), count * np.diag(near)[left].astype(np.float64)
+        is_clear = SKETCH_SIZE * (len(left) - 1) * (scores * scores) > CLEAR**2 * (own * own)
+        is_opposed = (middle < 0) & (against_last[left] | is_clear)
         if not is_opposed.any():
             break
-        worst = is_opposed & against_last if (is_opposed & against_last).any() else is_opposed
-        most = int(np.argmin(np.where(worst, with_others, 0)))
-        left[most] = False
-        out.append(slots[most])
-        sums = sums - near[:, most]
+        surely = is_opposed & against_last[left]
+        most = int(np.argmin(np.where(surely if surely.any() else is_opposed, middle, 0)))
+        out.append(slots[left[most]])
+        left = np.delete(left, most)
     return out
+
+
+def _middle_of_others(products: Fixed) -> tuple[Fixed, int]:
+    """Return each row's sum of the middle of its ``products`` [M, M] with others, and their number."""
+    size, bad = len(products), int(len(products) * ASSUMED_BAD)
+    others = np.sort(products[~np.eye(size, dtype=bool)].reshape(size, size - 1), axis=1)
+    return others[:, bad : size - 1 - bad].sum(axis=1), size - 1 - 2 * bad
 
 
 def median(numbers: Sequence[int]) -> int:

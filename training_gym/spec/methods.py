@@ -29,6 +29,8 @@ METHODS: dict[str, dict[str, Any]] = {
         "segment_steps": 6,
         "top_k": 64,
         "value_bits": 2,
+        "outer_learning_rate": 1.0,
+        "outer_momentum": 0.0,
         "down_top_k": 64,
         "down_value_bits": 2,
         "round_delay": 1,

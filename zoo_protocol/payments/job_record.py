@@ -20,7 +20,7 @@ from zoo_protocol.messages import JobOrder, ReplayCommitment, UnitCommitment, st
 
 KIND = "zoo-job-record/7"
 BATCH_KIND = "zoo-settlement-batch/1"
-AGGREGATION_KIND = "zoo-aggregation/3"
+AGGREGATION_KIND = "zoo-aggregation/4"
 VERIFIED = "verified"
 ROLLED_BACK = "rolled_back"
 """Verdict on the payloads of a round whose checkpoint repeats an earlier one."""

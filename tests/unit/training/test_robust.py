@@ -107,11 +107,25 @@ def test_flipped_payloads_are_opposed_at_low_cosines(honest: int, flipped: int) 
         assert [slot for slot in found if found[slot].code == "opposed"] == list(range(honest, honest + flipped))
 
 
+def test_quarter_cannot_frame_others_nor_hide() -> None:
+    for seed in range(20):
+        dice, sketches = np.random.default_rng(seed), directions(8, 0.05, 0, seed).astype(float)
+        framed = -sketches[:2].sum(axis=0)
+        sketches[6:] = [framed + dice.standard_normal(1024) * 1.4e6 for _ in range(2)]
+        found = decide(of(np.rint(sketches).astype(np.int64), [1] * 8)).verdicts
+        assert all(found[slot].included for slot in range(6))
+        ours = dice.standard_normal(1024) * 0.8e6  # a mutual cosine of 0.4
+        flipped = [ours - sketches[:6].mean(axis=0) * 2 + dice.standard_normal(1024) * 0.8e6 for _ in range(2)]
+        sketches[6:] = flipped
+        found = decide(of(np.rint(sketches).astype(np.int64), [1] * 6 + [-1] * 2)).verdicts
+        assert [slot for slot in found if found[slot].code == "opposed"] == [6, 7]
+
+
 def test_payload_against_one_of_both_stays_unless_clear() -> None:
     sketches = directions(7, 0.1, 1)
     sketches[7] = np.random.default_rng(9).standard_normal(1024) * 1e6  # of no direction
     included = decide(of(sketches, [-1] * 8)).verdicts[7].included
-    assert included == (int(sketches[7] @ sketches[:7].sum(axis=0)) > 0)
+    assert included == (np.sort(sketches[:7] @ sketches[7])[2:5].sum() > 0)
     assert decide(of(sketches, [1] * 8)).verdicts[7].included
     clear = directions(7, 0.5, 1)
     assert decide(of(clear, [1] * 8)).verdicts[7].code == "opposed"
