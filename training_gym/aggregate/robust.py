@@ -186,7 +186,7 @@ def _opposed(slots: Sequence[int], measurements: Mapping[int, Measurement]) -> l
 
 
 def _middle_of_others(products: Fixed) -> tuple[Fixed, int]:
-    """Return each row's sum of the middle of its ``products`` [M, M] with others, and their number."""
+    """Return each row's sum of the middle ``products`` [M, M] with others, and their number."""
     size, bad = len(products), int(len(products) * ASSUMED_BAD)
     others = np.sort(products[~np.eye(size, dtype=bool)].reshape(size, size - 1), axis=1)
     return others[:, bad : size - 1 - bad].sum(axis=1), size - 1 - 2 * bad
