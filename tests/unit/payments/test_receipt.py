@@ -211,6 +211,13 @@ def test_every_falsification_is_found(code: str, forge: Callable[[World], None])
     assert code in world.codes()
 
 
+@pytest.mark.parametrize("spec", [b"\xff", b"[]", b"{}", b'{"training_config": [], "data_config": {}}', b"[" * 100_000])
+def test_malformed_specification_is_found(spec: bytes) -> None:
+    world = World()
+    world.change("record", spec_cid=world.put(spec))
+    assert world.codes(lambda *_: (5.5, 0.01)) == {"wrong_spec"}
+
+
 def test_wrong_loss_is_found() -> None:
     assert "wrong_loss" in World().codes(lambda *_: (4.2, 0.01))
 
