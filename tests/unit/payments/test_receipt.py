@@ -231,6 +231,13 @@ def test_wrong_number_of_samples_is_found(error: str, samples: int, code: str) -
     assert world.codes(lambda _spec, model, *_: (5.5, 0.01) if model == first else (3.0, float(error))) == {code}
 
 
+@pytest.mark.parametrize(("error", "found"), [("0.000030", set()), ("0.000031", {"few_samples"})])
+def test_rounding_of_stated_error_is_no_finding(error: str, found: set[str]) -> None:
+    world = World(losses=(LOSSES[0], ("0.009900", error, 4)))  # an error of 0.0000296 is small enough
+    first = world.files[world.record.checkpoints[0].model_cid]
+    assert world.codes(lambda _spec, model, *_: (5.5, 0.01) if model == first else (0.0099, float(error))) == found
+
+
 @pytest.mark.parametrize(("error", "found"), [(0.02, set()), (0.0, {"wrong_loss"})])
 def test_false_record_moves_first_loss_within_bounds(error: float, found: set[str]) -> None:
     spec = replace(World().spec, replicas=3, validation_samples=2)
