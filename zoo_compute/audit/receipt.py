@@ -40,6 +40,7 @@ from zoo_protocol.payments.job_record import CheckpointRecord, JobRecord, Record
 from zoo_protocol.payments.receipt import BPS, JobSettlement, Opened, Slashed, build_receipt, unit_price
 from zoo_protocol.verification.sampling import draw_segments
 from zoo_protocol.verification.trace import payload_hash
+from zoo_protocol.verification.training_faults import LARGEST_LOSS
 
 MAX_BLOB_BYTES = 2**30
 
@@ -312,7 +313,7 @@ class _RecordChecks:
             self._expect("wrong_loss", f"{where}.validation_samples", f"1 to {size}", checkpoint.validation_samples)
             return
         try:
-            recomputed, deviation = loss(samples)
+            recomputed, deviation = (min(one, LARGEST_LOSS) for one in loss(samples))
         except (GymError, *UNAVAILABLE) as error:
             self._expect("unresolvable", where, "the model's inputs", str(error))
             return

@@ -231,6 +231,12 @@ def test_wrong_number_of_samples_is_found(error: str, samples: int, code: str) -
     assert world.codes(lambda _spec, model, *_: (5.5, 0.01) if model == first else (3.0, float(error))) == {code}
 
 
+def test_infinite_loss_agrees_with_largest_stated_one() -> None:
+    world = World(losses=(LOSSES[0], ("999999.000000", "0.000000", 4)))
+    first = world.files[world.record.checkpoints[0].model_cid]
+    assert world.codes(lambda _spec, model, *_: (5.5, 0.01) if model == first else (2.0**60, 0.0)) == set()
+
+
 @pytest.mark.parametrize(("error", "found"), [("0.000030", set()), ("0.000031", {"few_samples"})])
 def test_rounding_of_stated_error_is_no_finding(error: str, found: set[str]) -> None:
     world = World(losses=(LOSSES[0], ("0.009900", error, 4)))  # an error of 0.0000296 is small enough
