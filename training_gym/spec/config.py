@@ -135,8 +135,7 @@ class TrainingSpec:
 
     Attributes:
         dataset: CID of a dataset manifest (``data/dataset.py``).
-        start_model: CID of the initial parameters (a checkpoint's model); None starts from the base or random ones.
-            Next to a start checkpoint it only keeps the order of data of the job that began with it.
+        start_model: CID of initial parameters; None: the base's or random. Next to ``start_checkpoint``: order only.
         start_checkpoint: CID of the checkpoint that the job continues, with its parameters and outer state.
         start_round: rounds before that checkpoint, by this job's replicas; the order of data goes on after them.
         start_rate_share: share of the peak rates at the start of their decay, after the warm-up.
