@@ -4,6 +4,7 @@ The payer signs the new job as any other. An order on chain has a fixed budget, 
 (decision 3).
 """
 
+import math
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
@@ -42,8 +43,7 @@ def extend(
 ) -> JobSpec:
     """Return a request for a job's continuation, by default for its missing rounds.
 
-    It starts from the last checkpoint with its outer state, and goes on in the order of data. The rates start where
-    they ended, or at their peak if they ended at 0.
+    It starts from the last checkpoint with its outer state (:func:`continuation`).
 
     Raises:
         JobNotFound: the job does not exist, or the caller may not see it.
@@ -58,15 +58,28 @@ def extend(
     if not last or last[0].round == 0:
         raise NothingToContinue("The job has no completed round.", remedy="POST /v1/jobs/{id}/clone starts it again.")
     given = changes.model_dump(exclude_none=True)
-    training: dict[str, Any] = dict(job.spec["training_config"])
-    training["rounds"] = given.pop("rounds", None) or job.rounds - job.current_round or job.rounds
-    data = {name: value for name, value in job.spec["data_config"].items() if name != "start_model"}
+    rounds = given.pop("rounds", None) or job.rounds - job.current_round or job.rounds
+    spec = continuation(job.spec, last[0].round, last[0].cid, rounds, given.get("nodes", job.nodes))
+    return _request(network, job, spec, given)
+
+
+def continuation(spec: Mapping[str, Any], done: int, checkpoint: str, rounds: int, nodes: int) -> dict[str, Any]:
+    """Return the specification of a job that goes on after ``done`` rounds of ``spec``.
+
+    The rates start at their place in the schedule, or at their peak if they ended at 0. The data go on in the same
+    order, also for other numbers of nodes: rounds before count as rounds of these.
+    """
+    training, data = dict(spec["training_config"]), dict(spec["data_config"])
+    first, final = data.get("start_rate_share", 1.0), training["final_rate_share"]
+    share = final if done == training["rounds"] else first - (first - final) * done / training["rounds"]
+    units = (data.get("start_round", 0) + done) * data.get("replicas", 1)
+    training |= {"rounds": rounds, "warmup_steps": min(training["warmup_steps"], rounds * training["inner_steps"])}
     data |= {
-        "start_checkpoint": last[0].cid,
-        "start_round": data.get("start_round", 0) + last[0].round,
-        "start_rate_share": training["final_rate_share"] or 1.0,
+        "start_checkpoint": checkpoint,
+        "start_round": math.ceil(units / nodes),
+        "start_rate_share": share or 1.0,
     }
-    return _request(network, job, {**job.spec, "training_config": training, "data_config": data}, given)
+    return {**spec, "training_config": training, "data_config": data}
 
 
 def _request(network: NetworkParameters, job: Job, spec: Mapping[str, Any], changes: Mapping[str, object]) -> JobSpec:

@@ -152,6 +152,7 @@ def require_dataset(storage: Storage, spec: TrainingSpec) -> None:
         spec.dataset,
         spec.start_model,
         spec.start_checkpoint,
+        spec.start_round > 0,
         tuple(outer_state_shapes(spec).items()),
         spec.model.sequence_length,
         spec.model.vocab_size,
@@ -185,6 +186,9 @@ def _check_start_checkpoint(storage: Storage, spec: TrainingSpec, checkpoint: st
     field = "data_config.start_checkpoint"
     with _dataset_errors(spec, field, f"checkpoint {checkpoint}"):
         found = CheckpointManifest.from_bytes(storage.get(checkpoint, max_bytes=MAX_MANIFEST_BYTES))
+        if found.round and not spec.start_round:
+            detail = f"is after round {found.round}; start_round is 0, and would read the same data again. State it"
+            raise ManifestError("missing_start_round", "round", detail)
         for name, file, shapes in (
             ("model", found.model, parameter_shapes(spec)),
             ("outer_state", found.outer_state, outer_state_shapes(spec)),
@@ -202,7 +206,7 @@ def _check_dataset(storage: Storage, spec: TrainingSpec) -> None:
             if (size := storage.stat(shard.cid)) != manifest.size_of(shard):
                 detail = f"has {shard.tokens} tokens, {manifest.size_of(shard)} bytes; the file has {size} bytes"
                 raise ManifestError("wrong_size", shard.cid, detail)
-    if spec.start_model is not None:
+    if spec.start_model is not None and spec.start_checkpoint is None:
         with _dataset_errors(spec, "data_config.start_model"):
             storage.stat(spec.start_model)
     if spec.start_checkpoint is not None:

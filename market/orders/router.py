@@ -235,6 +235,8 @@ def extend_job(job_id: JobId, body: ExtendJob, account: CurrentAccount, services
 
 def _proposed(request: JobSpec, payer: str, services: Services) -> ProposedJob:
     quote = submission.quote(request, payer, services)
+    data = request.data_settings | {"validation_samples": quote.validation_samples}  # fewer, if nodes are more
+    request = request.model_copy(update={"data_settings": data})
     return ProposedJob(request=request.model_dump(mode="json", by_alias=True), quote=quote)
 
 

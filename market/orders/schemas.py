@@ -165,7 +165,7 @@ class Quote(BaseModel):
         "and hidden_size above 32: learning_rate, 0.032 * 32 / hidden_size. A setting in the request takes precedence."
     )
     rate_schedule: str = Field(
-        description="Course of the learning rates over the job. A continuation of another job begins it anew."
+        description="Course of the learning rates over the job, and what a continuation keeps of the job before."
     )
     advice: list[Advice] = Field(description="Advice before signing. It does not refuse the job.")
     tier: str

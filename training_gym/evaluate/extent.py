@@ -64,30 +64,30 @@ def affordable_samples(spec: TrainingSpec) -> int:
     training = flops_per_unit(replace(spec, validation_samples=0))
     share = training // max(_UNIT_PARTS, _SEGMENT_PARTS * spec.segments)
     samples = min(MAX_EVALUATED, share // flops_per_evaluation(spec))
-    return samples if samples * spec.replicas >= _MIN_SAMPLES else 0
+    return samples if samples > 1 and samples * spec.replicas >= _MIN_SAMPLES else 0
 
 
 def settings_with_samples(
     job: Mapping[str, Any], nodes: int, manifest_of: Callable[[TrainingSpec], DatasetManifest]
 ) -> dict[str, Any]:
-    """Return a job's ``data_config`` with ``validation_samples``; a given number stays, 0 too.
+    """Return a job's ``data_config`` with ``validation_samples``, at most the split's.
+
+    A given number stays within that limit.
 
     Market and client call the same function, so that what is priced and what is signed is one specification.
 
     Args:
         job: document of :meth:`TrainingSpec.from_dict`, with rounds.
         nodes: nodes of the job.
-        manifest_of: reads the dataset of the specification; called only if a unit can afford a sample.
+        manifest_of: reads the dataset of the specification; called only if a unit evaluates a sample.
 
     Raises:
         SpecError: a wrong setting.
         ManifestError, StateError: the dataset does not suit the job, as for :class:`Split`.
     """
     given = dict(job["data_config"])
-    if "validation_samples" in given:
-        return given
     spec = TrainingSpec.from_dict(job, nodes)
-    samples = affordable_samples(spec)
+    samples = spec.validation_samples if "validation_samples" in given else affordable_samples(spec)
     if samples:
         manifest = manifest_of(spec)
         size = Split(spec, manifest.layout, [shard.size for shard in manifest.validation], {}).order.size

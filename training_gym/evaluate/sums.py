@@ -11,7 +11,7 @@ from training_gym.spec.errors import ResultMismatch
 
 _ONE = 1 << 20
 """Fixed point of a loss: integers add up exactly, in any order."""
-_LARGEST = 1 << 20  # nats; stands for a sample's loss that is not finite
+_LARGEST = 1 << 60  # nats; stands for a sample's loss that is not finite, so that no mean is
 MAX_BYTES = 512
 _MAX_SHARE, _MAX_ERRORS = 0.1, 6.0
 """Distance of a record from the median: shares of its loss, and standard errors of a usual record."""
@@ -101,6 +101,8 @@ def pooled(records: Sequence[LossSums]) -> LossSums | None:
     """
     middle, error = median(one.loss for one in records), median_low(one.error for one in records)
     within = largest_distance(middle, error)
+    if len(records) > 1 and not math.isfinite(error):  # of one sample each: none is known to be far away
+        return None
     if len(records) == 2:
         within /= 2  # both are as far from the middle
     records = [one for one in records if abs(one.loss - middle) <= within]

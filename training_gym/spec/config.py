@@ -135,9 +135,9 @@ class TrainingSpec:
 
     Attributes:
         dataset: CID of a dataset manifest (``data/dataset.py``).
-        start_model: CID of the initial parameters (a checkpoint's model); None starts from the base or random ones.
+        start_model: CID of initial parameters; None: the base's or random. Next to ``start_checkpoint``: order only.
         start_checkpoint: CID of the checkpoint that the job continues, with its parameters and outer state.
-        start_round: rounds before that checkpoint; the order of data goes on after them.
+        start_round: rounds before that checkpoint, by this job's replicas; the order of data goes on after them.
         start_rate_share: share of the peak rates at the start of their decay, after the warm-up.
         base: CID of the manifest of a base model's files (``model/folder.py``); its configuration is ``model``.
         adapter: settings of the adapter that is trained on the frozen base; None trains all parameters.
@@ -330,7 +330,7 @@ def _check_together(spec: TrainingSpec) -> None:
     divisor = f"choose a divisor of {training.inner_steps}, {_min_segment(training.inner_steps)} at least"
     rules = (
         (
-            spec.start_model is None or spec.start_checkpoint is None,
+            spec.start_model is None or spec.start_checkpoint is None or spec.start_round > 0,
             ("unsupported_value", "data_config.start_model"),
             "is given with start_checkpoint, which has a model; remove one of them",
         ),

@@ -40,6 +40,7 @@ from zoo_protocol.payments.job_record import CheckpointRecord, JobRecord, Record
 from zoo_protocol.payments.receipt import BPS, JobSettlement, Opened, Slashed, build_receipt, unit_price
 from zoo_protocol.verification.sampling import draw_segments
 from zoo_protocol.verification.trace import payload_hash
+from zoo_protocol.verification.training_faults import LARGEST_LOSS
 
 MAX_BLOB_BYTES = 2**30
 
@@ -47,6 +48,7 @@ DISPUTE = "dispute"
 """Path of a penalty that the contract Disputes decided."""
 
 LOSS_TOLERANCE = 1e-4  # nats; the order of summation differs between processors
+_ROUNDED = 1e-6  # nats; losses and errors are stated with six places
 _OF_THE_MOMENT = ("treasury_balance_wei",)  # changes after the receipt
 
 LossFunction = Callable[[bytes, bytes, Split, int], tuple[float, float]]
@@ -145,6 +147,7 @@ class _RecordChecks:
     def __init__(self, result: Verification, chain: ChainReader, gateway: GatewayClient, record: JobRecord) -> None:
         self._expect, self._chain, self._gateway, self._record = result.expect, chain, gateway, record
         self._histories = Histories(result.expect, chain, gateway)
+        self._spec: TrainingSpec | None = None
 
     def order(self, opened: Opened) -> JobOrder:
         order = order_of(self._record.order)
@@ -262,38 +265,36 @@ class _RecordChecks:
         self._expect("wrong_dispute", where, ended, tx)
 
     def rounds(self) -> Rounds | None:
-        """Check the links of checkpoints; None if they do not lead to the final model."""
+        """Read the specification, check the links of checkpoints; None if they are broken."""
         try:
-            spec = TrainingSpec.from_dict(json.loads(self._fetch("spec_cid", self._record.spec_cid) or b"{}"))
-        except ValueError as error:
+            self._spec = TrainingSpec.from_dict(json.loads(self._fetch("spec_cid", self._record.spec_cid) or b"{}"))
+        except (ValueError, RecursionError) as error:
             self._expect("wrong_spec", "spec_cid", "a specification", str(error))
             return None
-        joins = Rounds(self._expect, self._fetch, self._record, spec, self._gateway)
+        joins = Rounds(self._expect, self._fetch, self._record, self._spec, self._gateway)
         return joins if joins.links() else None
 
     def losses(self, loss: LossFunction | None) -> None:
-        record = self._record
-        spec = self._fetch("spec_cid", record.spec_cid)
+        """Check the stated losses, by the specification that :meth:`rounds` read."""
+        record, spec = self._record, self._spec
         validation = None if spec is None else self._validation_split(spec)
-        document = {} if spec is None else json.loads(spec)
-        rounds = document.get("training_config", {}).get("rounds")
-        by_units = bool(document.get("data_config", {}).get("validation_samples"))
         last = len(record.checkpoints) - 1
         for index, checkpoint in enumerate(record.checkpoints):
             where = f"checkpoints[{checkpoint.round}]"
             model = self._fetch(f"{where}.model_cid", checkpoint.model_cid)
             if model is None or spec is None:
                 continue
+            rounds, by_units = spec.training.rounds, bool(spec.validation_samples)
             stated = checkpoint.validation_loss
             if stated is None and checkpoint.round in ((rounds,) if by_units else (0, rounds)):
                 self._expect("wrong_loss", where, "a validation loss", None)  # others can be unknown at settlement
             # Units of some replicas alone take other samples than the first ones.
             known = checkpoint.round in (0, rounds) or (index == last and not by_units)
             if loss is not None and validation is not None and known and stated is not None:
-                size, parsed = validation.order.size, TrainingSpec.from_dict(document)
-                self._check_loss(partial(loss, spec, model, validation), parsed, checkpoint, size, where)
+                size = validation.order.size
+                self._check_loss(partial(loss, spec.to_json(), model, validation), spec, checkpoint, size, where)
                 if checkpoint.round in (0, rounds):
-                    self._check_samples(parsed, checkpoint, size, where)
+                    self._check_samples(spec, checkpoint, size, where)
         first, final = (record.checkpoints[0], record.checkpoints[last]) if record.checkpoints else (None, None)
         self._expect("wrong_loss", "initial_loss", first and first.validation_loss, record.initial_loss)
         self._expect("wrong_loss", "final_loss", final and final.validation_loss, record.final_loss)
@@ -312,7 +313,7 @@ class _RecordChecks:
             self._expect("wrong_loss", f"{where}.validation_samples", f"1 to {size}", checkpoint.validation_samples)
             return
         try:
-            recomputed, deviation = loss(samples)
+            recomputed, deviation = (min(one, LARGEST_LOSS) for one in loss(samples))
         except (GymError, *UNAVAILABLE) as error:
             self._expect("unresolvable", where, "the model's inputs", str(error))
             return
@@ -329,19 +330,19 @@ class _RecordChecks:
             self._expect("wrong_loss", f"{where}.validation_error", f"{deviation:.6f}", checkpoint.validation_error)
 
     def _check_samples(self, spec: TrainingSpec, checkpoint: CheckpointRecord, size: int, where: str) -> None:
-        loss = float(checkpoint.validation_loss or 0), float(checkpoint.validation_error or "inf")
+        loss = float(checkpoint.validation_loss or 0), float(checkpoint.validation_error or "inf") - _ROUNDED
         samples = checkpoint.validation_samples or 0
         if not is_enough(spec, checkpoint.round, samples, loss, size):
             self._expect("few_samples", f"{where}.validation_samples", "an error below 0.3 % or the limit", samples)
 
-    def _validation_split(self, spec: bytes) -> Split | None:
-        data = self._fetch("spec.data_config.dataset", json.loads(spec)["data_config"]["dataset"])
+    def _validation_split(self, spec: TrainingSpec) -> Split | None:
+        data = self._fetch("spec.data_config.dataset", spec.dataset)
         if data is None:
             return None
         try:
-            known, manifest = TrainingSpec.from_dict(json.loads(spec)), DatasetManifest.from_bytes(data)
+            manifest = DatasetManifest.from_bytes(data)
             return read_split(
-                known, manifest, manifest.validation, lambda shard: self._fetch("dataset.validation", shard.cid) or b""
+                spec, manifest, manifest.validation, lambda shard: self._fetch("dataset.validation", shard.cid) or b""
             )
         except GymError as error:
             self._expect("wrong_dataset", "spec.data_config.dataset", "a dataset", str(error))

@@ -138,6 +138,14 @@ def test_trained_job_is_extended_from_checkpoint_and_cloned(api: httpx.Client, w
     changed = further["request"] | {"training_config": {"outer_momentum": 0.0}}
     refused = refusal(payer.post("/v1/quotes", json=changed), 422, "invalid-dataset")
     assert (refused["field"], "outer settings" in refused["detail"]) == ("data_config.start_checkpoint", True)
+    unplaced = {name: one for name, one in further["request"]["data_config"].items() if name != "start_round"}
+    refused = refusal(
+        payer.post("/v1/quotes", json=further["request"] | {"data_config": unplaced}), 422, "invalid-dataset"
+    )
+    assert "would read the same data again" in refused["detail"]
+    many = further["request"]["data_config"] | {"validation_samples": 4096}
+    quote = payer.post("/v1/quotes", json=further["request"] | {"data_config": many}).json()
+    assert quote["validation_samples"] == 55  # of the split's 219 samples, on four nodes
     again = payer.post(f"{path}/clone", json={"max_price": str(3 * ZEN)}).json()
     assert again["quote"]["spec_hash"] == state["spec_hash"]
     assert again["request"]["max_price"] == str(3 * ZEN)

@@ -211,6 +211,13 @@ def test_every_falsification_is_found(code: str, forge: Callable[[World], None])
     assert code in world.codes()
 
 
+@pytest.mark.parametrize("spec", [b"\xff", b"[]", b"{}", b'{"training_config": [], "data_config": {}}', b"[" * 100_000])
+def test_malformed_specification_is_found(spec: bytes) -> None:
+    world = World()
+    world.change("record", spec_cid=world.put(spec))
+    assert world.codes(lambda *_: (5.5, 0.01)) == {"wrong_spec"}
+
+
 def test_wrong_loss_is_found() -> None:
     assert "wrong_loss" in World().codes(lambda *_: (4.2, 0.01))
 
@@ -222,6 +229,19 @@ def test_wrong_number_of_samples_is_found(error: str, samples: int, code: str) -
     world = World(losses=(LOSSES[0], (LOSSES[1][0], error, samples)))
     first = world.files[world.record.checkpoints[0].model_cid]
     assert world.codes(lambda _spec, model, *_: (5.5, 0.01) if model == first else (3.0, float(error))) == {code}
+
+
+def test_infinite_loss_agrees_with_largest_stated_one() -> None:
+    world = World(losses=(LOSSES[0], ("999999.000000", "0.000000", 4)))
+    first = world.files[world.record.checkpoints[0].model_cid]
+    assert world.codes(lambda _spec, model, *_: (5.5, 0.01) if model == first else (2.0**60, 0.0)) == set()
+
+
+@pytest.mark.parametrize(("error", "found"), [("0.000030", set()), ("0.000031", {"few_samples"})])
+def test_rounding_of_stated_error_is_no_finding(error: str, found: set[str]) -> None:
+    world = World(losses=(LOSSES[0], ("0.009900", error, 4)))  # an error of 0.0000296 is small enough
+    first = world.files[world.record.checkpoints[0].model_cid]
+    assert world.codes(lambda _spec, model, *_: (5.5, 0.01) if model == first else (0.0099, float(error))) == found
 
 
 @pytest.mark.parametrize(("error", "found"), [(0.02, set()), (0.0, {"wrong_loss"})])

@@ -8,6 +8,7 @@ import pytest
 from kit.training import SMALL, TEXT
 
 from benchmarks.training.trainers import train_unit
+from market.orders.clones import continuation
 from training_gym.aggregate.aggregation import aggregate
 from training_gym.aggregate.outer_step import OuterState, initial_outer_state
 from training_gym.data.dataset import one_shard, order_seed, unit_places
@@ -19,7 +20,6 @@ from training_gym.units.replica_state import fresh_slot_state
 from training_gym.units.steps import rate_share
 
 CHECKPOINT = "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy"
-ROUNDS = {"inner_steps": 5, "segment_steps": 5, "batch_size": 2}
 
 
 def spec_with(data: dict[str, object] | None = None, **training: object) -> TrainingSpec:
@@ -93,6 +93,39 @@ def test_start_model_changes_order_of_data() -> None:
     assert len({order_seed(spec) for spec in (plain, *others)}) == 4
     places = [unit_places(spec, one_shard(spec, TEXT).order, 0, 0, range(5)) for spec in (plain, started)]
     assert places[0] != places[1]
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 3, 4])
+def test_continuation_on_other_nodes_reads_next_data(nodes: int) -> None:
+    def read(spec: TrainingSpec) -> list[tuple[int, int]]:
+        order, rounds, slots = one_shard(spec, TEXT).order, range(spec.training.rounds), range(spec.replicas)
+        return [one for n in rounds for slot in slots for one in unit_places(spec, order, n, slot, range(5))]
+
+    before = spec_with({"start_model": CHECKPOINT}, rounds=3)
+    document = continuation(before.to_dict(), 3, CHECKPOINT[::-1], 2, nodes)
+    document["data_config"]["replicas"] = nodes
+    after = TrainingSpec.from_dict(document, nodes)
+    assert order_seed(after) == order_seed(before)
+    assert not set(read(before)) & set(read(after))
+    assert after.start_round * nodes - 3 * 2 in range(nodes)  # skips less than a round
+
+
+def test_continuation_of_stopped_job_has_its_rates() -> None:
+    whole = spec_with(final_rate_share=0.1)
+    rest = TrainingSpec.from_dict(continuation(whole.to_dict(), 4, CHECKPOINT, 8, 2))
+    expected = [rate_share(whole.training, round_, step, 99) for round_ in range(4, 12) for step in range(5)]
+    found = [
+        rate_share(rest.training, round_, step, 99, rest.start_rate_share) for round_ in range(8) for step in range(5)
+    ]
+    assert found == pytest.approx(expected)
+    ended = continuation(spec_with().to_dict(), 12, CHECKPOINT, 4, 2)
+    assert ended["data_config"]["start_rate_share"] == 1.0
+
+
+def test_short_continuation_has_short_warmup() -> None:
+    whole = spec_with(warmup_steps=10)
+    rest = TrainingSpec.from_dict(continuation(whole.to_dict(), 11, CHECKPOINT, 1, 2))
+    assert (rest.training.rounds, rest.training.warmup_steps) == (1, 5)
 
 
 def test_continuation_survives_round_trip() -> None:

@@ -12,6 +12,7 @@ from kit.training import TINY, spec_of, unit_of
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from market.training.checkpoints.service import loss_of
 from training_gym.data.dataset import one_shard, spread_samples
 from training_gym.evaluate import loss as evaluation
 from training_gym.evaluate.extent import MAX_FINAL_WINDOWS, MAX_WINDOWS, evaluation_limit
@@ -23,6 +24,7 @@ from training_gym.spec.costs import flops_per_unit
 from training_gym.spec.errors import ResultMismatch
 from training_gym.units.trace import Unit, check_result, state_digest, state_path
 from training_gym.units.unit import evaluate_start, replay_segment, run_unit
+from zoo_protocol.verification.training_faults import LARGEST_LOSS, LOSS_NOT_FINITE, loss_fault
 
 SPEC = spec_of(TINY)
 WINDOWS = 600
@@ -169,3 +171,18 @@ def test_false_record_of_a_minority_is_left_out(false: list[float]) -> None:
     assert pooled([honest[0], vague]) is None  # its own error excuses no record
     assert pooled(honest[:2]) == honest[0] + honest[1]
     assert pooled([liar]) == liar
+
+
+def test_records_of_one_sample_do_not_count() -> None:
+    one = [LossSums.of([loss], [10]) for loss in (30.0, 31.0, 1e6)]
+    assert pooled(one) is None  # the last one could feign a spike
+    assert pooled(one[:1]) == one[0]  # a split of one sample
+
+
+@pytest.mark.parametrize("count", [1, 64, 1 << 17])
+def test_infinite_loss_has_largest_mean(count: int) -> None:
+    found = LossSums.of([math.nan] + [5.0 * count] * 16383, [count] * 16384)
+    assert LossSums.from_bytes(found.to_bytes()) == found
+    stated = loss_of(found)
+    assert stated.validation_loss == f"{LARGEST_LOSS:.6f}"
+    assert loss_fault([5.5, float(stated.validation_loss)]) == LOSS_NOT_FINITE

@@ -67,10 +67,22 @@ def test_costly_evaluation_is_left_to_market(training: dict[str, Any], nodes: in
     assert completed(training, nodes).to_dict()["data_config"] == {"dataset": CID, "replicas": nodes}
 
 
-@pytest.mark.parametrize("samples", [0, 3])
-def test_given_samples_stay(samples: int) -> None:
-    given = job({}, validation_samples=samples)
+@pytest.mark.parametrize(("samples", "taken"), [(0, 0), (1, 1), (3, 3), (8, 8), (9, 8), (MAX_EVALUATED, 8)])
+def test_given_samples_are_at_most_those_of_split(samples: int, taken: int) -> None:
+    found = settings_with_samples(job({}, validation_samples=samples), 4, lambda _: dataset(30))
+    assert found == {"dataset": CID, "validation_samples": taken}
+
+
+def test_no_evaluation_by_units_reads_no_dataset() -> None:
+    given = job({}, validation_samples=0)
     assert settings_with_samples(given, 4, lambda _: pytest.fail("reads a dataset")) == given["data_config"]
+
+
+def test_default_is_more_than_one_sample() -> None:
+    small = {"inner_steps": 4, "segment_steps": 2, "batch_size": 6}
+    spec = TrainingSpec.from_dict(job(small), 64)
+    assert flops_per_unit(spec) // 50 // flops_per_evaluation(spec) == 1
+    assert affordable_samples(spec) == 0
 
 
 def test_unsuitable_dataset_is_refused() -> None:
