@@ -59,7 +59,10 @@ def extend(
         raise NothingToContinue("The job has no completed round.", remedy="POST /v1/jobs/{id}/clone starts it again.")
     given = changes.model_dump(exclude_none=True)
     rounds = given.pop("rounds", None) or job.rounds - job.current_round or job.rounds
+    share = given.pop("final_rate_share", None)
     spec = continuation(job.spec, last[0].round, last[0].cid, rounds, given.get("nodes", job.nodes))
+    if share is not None:
+        spec["training_config"]["final_rate_share"] = share
     return _request(network, job, spec, given)
 
 

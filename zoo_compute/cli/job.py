@@ -188,6 +188,9 @@ def extend(
     budget: Budget = None,
     max_price: MaxPrice = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Train so many more rounds; default: the rest.")] = None,
+    final_rate_share: Annotated[
+        float | None, typer.Option(min=0, max=1, help="End at this share of the peak rates; default: as the job did.")
+    ] = None,
     yes: Yes = False,
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
@@ -195,7 +198,8 @@ def extend(
     """Show the cost and ask; then submit a job that continues from this one's last checkpoint."""
     from zoo_compute.terminal.job_reports import approval
 
-    changes = _changes(budget, max_price) | ({} if rounds is None else {"rounds": rounds})
+    given = {"rounds": rounds, "final_rate_share": final_rate_share}
+    changes = _changes(budget, max_price) | {name: value for name, value in given.items() if value is not None}
     with open_client(api_url) as client:
         _show(client.find_job(job_id).extend(approve=approval(yes=yes or as_json), **changes).state(), as_json)
 

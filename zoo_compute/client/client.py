@@ -49,6 +49,10 @@ API_VARIABLE = "ZOO_API_URL"
 API_KEY_VARIABLE = "ZOO_API_KEY"
 MAX_DOWNLOAD_BYTES = 1 << 37
 _JOB_ID = re.compile("0x[0-9a-fA-F]{64}")
+_OF_NODES = {"replicas", "validation_samples"}
+_OF_SCHEDULE = {"rounds", "warmup_steps", "final_rate_share", "start_checkpoint", "start_round", "start_rate_share"}
+_PROPOSED = {"clone": _OF_NODES, "extend": _OF_NODES | _OF_SCHEDULE}
+"""Settings of a specification that the market chooses in a proposal."""
 
 
 class Client:
@@ -162,8 +166,14 @@ class Client:
         for name, value in (expected | {name: body[name] for name in expected.keys() & body.keys()}).items():
             if request.get(name) != value:
                 raise Mismatch("quote-mismatch", f"the market proposes {name} {request[name]!r}, not {value!r}")
-        if request["data_config"]["dataset"] != state.spec["data_config"]["dataset"]:
-            raise Mismatch("quote-mismatch", "the market proposes another dataset")
+        for section in ("training_config", "data_config"):
+            old, new = state.spec[section], request[section]
+            for name in (old.keys() | new.keys()) - _PROPOSED[what]:
+                if new.get(name) != old.get(name):
+                    raise Mismatch("quote-mismatch", f"the market proposes another {section}.{name}")
+        for name in body.keys() & {"rounds", "final_rate_share"}:
+            if (value := request["training_config"][name]) != body[name]:
+                raise Mismatch("quote-mismatch", f"the market proposes {name} {value!r}, not {body[name]!r}")
         return self._submit(request, Quote.model_validate(proposed["quote"]), approve)
 
     def _submit(self, request: dict[str, Any], quote: Quote, approve: Approve | None) -> str:

@@ -129,7 +129,7 @@ class Job:
     def extend(self, *, approve: Approve | None = None, **changes: Any) -> "Job":
         """Sign and submit a job that continues from this one's last checkpoint.
 
-        Args and errors as for :meth:`clone`, plus ``rounds``.
+        Args and errors as for :meth:`clone`, plus ``rounds`` and ``final_rate_share``.
         """
         return Job(self._client, self._client.submit_proposed(self.id, "extend", changes, approve))
 

@@ -1,6 +1,7 @@
 """A payer's operations on a job: amend, pause, resume, extend, clone and report."""
 
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import httpx
@@ -201,23 +202,32 @@ def test_client_signs_exactly_requested_terms(api: httpx.Client, app: FastAPI, w
     with Client(str(api.base_url), private_key="0x" + bytes(wallet.key).hex()) as client:
         job = client.job(job_id)
         assert [point["round"] for point in job.metrics()] == [0, 1]
-        further = job.extend(budget_max=2 * ZEN, rounds=3).state()
+        further = job.extend(budget_max=2 * ZEN, rounds=3, final_rate_share=0.5).state()
         assert (further.status, further.budget_wei, further.rounds) == ("submitted", 2 * ZEN, 3)
         assert further.spec["data_config"]["start_round"] == 1
+        assert further.spec["training_config"]["final_rate_share"] == 0.5
         again = job.clone().state()
         assert (again.budget_wei, again.spec) == (10 * ZEN, job.state().spec)
         waiting = Client.job(client, again.id)
         assert waiting.amend(max_price=3 * ZEN).status == "submitted"
         assert waiting.cancel().status == "submitted"
         honest = client.connection.post
-        client.connection.post = lambda path, body=None, **how: _dearer(honest(path, body, **how))  # type: ignore[method-assign]
-        with pytest.raises(Mismatch):
-            job.clone()
+        for section, name, value in (
+            (None, "max_price", str(100 * ZEN)),
+            ("training_config", "learning_rate", 1.0),
+            ("training_config", "rounds", 5),
+            ("data_config", "dataset", "another"),
+        ):
+            changed = partial(_changed, section, name, value)
+            client.connection.post = lambda path, body=None, *, to=changed, **how: to(honest(path, body, **how))  # type: ignore[method-assign]
+            with pytest.raises(Mismatch, match=name):
+                job.extend(rounds=3)
 
 
-def _dearer(answer: Any) -> Any:
+def _changed(section: str | None, name: str, value: Any, answer: Any) -> Any:
     if isinstance(answer, dict) and "request" in answer:
-        answer["request"]["max_price"] = str(100 * ZEN)
+        request = answer["request"]
+        (request if section is None else request[section])[name] = value
     return answer
 
 
