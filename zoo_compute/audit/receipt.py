@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any
 
 from training_gym.data.dataset import DatasetManifest, Split, read_split
-from training_gym.evaluate.extent import is_enough, is_of_units
+from training_gym.evaluate.extent import MAX_WINDOWS, is_enough, is_of_units
 from training_gym.evaluate.sums import largest_distance
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import GymError
@@ -288,8 +288,7 @@ class _RecordChecks:
             stated = checkpoint.validation_loss
             if stated is None and checkpoint.round in ((rounds,) if by_units else (0, rounds)):
                 self._expect("wrong_loss", where, "a validation loss", None)  # others can be unknown at settlement
-            # Units of some replicas alone take other samples than the first ones.
-            known = checkpoint.round in (0, rounds) or (index == last and not by_units)
+            known = checkpoint.round in (0, rounds) or index == last
             if loss is not None and validation is not None and known and stated is not None:
                 size = validation.order.size
                 self._check_loss(partial(loss, spec.to_json(), model, validation), spec, checkpoint, size, where)
@@ -312,14 +311,17 @@ class _RecordChecks:
         if not 0 < samples <= size:
             self._expect("wrong_loss", f"{where}.validation_samples", f"1 to {size}", checkpoint.validation_samples)
             return
+        # Of a stopped job's last model, units of some replicas alone evaluate other samples than the first ones.
+        by_some = spec.validation_samples > 0 and checkpoint.round not in (0, spec.training.rounds)
+        count = max(samples, min(size, MAX_WINDOWS)) if by_some else samples
         try:
-            recomputed, deviation = (min(one, LARGEST_LOSS) for one in loss(samples))
+            recomputed, deviation = (min(one, LARGEST_LOSS) for one in loss(count))
         except (GymError, *UNAVAILABLE) as error:
             self._expect("unresolvable", where, "the model's inputs", str(error))
             return
-        by_units, tolerance = is_of_units(spec, checkpoint.round, samples), LOSS_TOLERANCE
+        by_units, tolerance = by_some or is_of_units(spec, checkpoint.round, samples), LOSS_TOLERANCE
         if by_units:  # a false record that no replay has checked moves it at most so far
-            tolerance += largest_distance(recomputed, deviation * math.sqrt(spec.replicas))
+            tolerance += largest_distance(recomputed, deviation * math.sqrt(count / spec.validation_samples))
         if abs(recomputed - float(checkpoint.validation_loss or "inf")) > tolerance:
             self._expect("wrong_loss", where, f"{recomputed:.6f}", checkpoint.validation_loss)
         if (

@@ -254,6 +254,16 @@ def test_false_record_moves_first_loss_within_bounds(error: float, found: set[st
     assert codes & {"wrong_loss"} == found
 
 
+@pytest.mark.parametrize(("loss", "found"), [(3.2, set()), (1.0, {"wrong_loss"})])
+def test_last_loss_of_stopped_job_is_recomputed(loss: float, found: set[str]) -> None:
+    first = World().spec
+    spec = replace(first, validation_samples=2, training=replace(first.training, rounds=3))
+    world = World(lambda world: replace(spec, dataset=world.dataset()), (LOSSES[0], ("3.000000", "0.100000", 2)))
+    model = world.files[world.record.checkpoints[0].model_cid]
+    codes = world.codes(lambda _spec, file, *_: (5.5, 0.01) if file == model else (loss, 0.02))
+    assert codes & {"wrong_loss"} == found
+
+
 @pytest.fixture
 def on_base(tmp_path: Path) -> Callable[[World], TrainingSpec]:
     """Return a function that stores a base and returns the specification of an adapter on it."""
