@@ -19,9 +19,10 @@ from market.training.checkpoints.service import kept_checkpoints
 from market.training.evaluation import service as evaluation
 from market.training.leases import service as leases
 from training_gym.compress.payload_format import encode
+from training_gym.exchange.deadlines import quorum
 from training_gym.units.checkpoint import CheckpointManifest
 from zoo_protocol.payments.job_record import AggregationRecord
-from zoo_protocol.verification.training_faults import LOSS_NOT_FINITE, LOSS_SPIKE, loss_fault
+from zoo_protocol.verification.training_faults import LOSS_NOT_FINITE, LOSS_SPIKE, has_diverged, loss_fault
 
 
 def checkpoints(world: World, job_id: str) -> list[Checkpoint]:
@@ -109,6 +110,49 @@ def test_diverged_quorum_is_rolled_back_without_fault(world: World, nodes: list[
     job = world.read(job_id)
     assert (job.status, job.reason) == (JobStatus.FAILED, "diverged")
     assert world.all(select(func.coalesce(func.sum(ProviderEpoch.lost), 0))) == [0]
+
+
+def test_diverging_replica_of_two_is_rolled_back(world: World, nodes: list[str]) -> None:
+    job_id = world.running(nodes[:2], rounds=3)
+    world.deliver(nodes[0])
+    for node in nodes[1:]:  # the other nodes try the same unit
+        world.aggregate(job_id)
+        assert not rollbacks(world, job_id)
+        work = world.work(node)
+        world.call(leases.fail, work.lease.id, node, work.lease.token, "diverged", "loss is not finite at step 2")
+        world.dispatch(job_id)
+    end_round(world, job_id)
+    assert rollbacks(world, job_id) == [{"round": 1, "to": 0, "reason": "diverged"}]
+
+
+def test_spike_of_last_round_is_rolled_back(world: World, nodes: list[str]) -> None:
+    job_id = world.running(nodes, rounds=2)
+    world.deliver_all(nodes)
+    end_round(world, job_id)
+    deliver_spike(world, nodes)
+    end_round(world, job_id)
+    *earlier, final = checkpoints(world, job_id)
+    best = min(earlier, key=lambda one: float(one.validation_loss or 0))
+    assert (final.rolled_back_to, final.model_cid) == (best.round, best.model_cid)
+    assert rollbacks(world, job_id) == [{"round": 2, "to": best.round, "reason": "final_loss"}]
+    assert (world.read(job_id).status, float(final.validation_loss or 9) < 6) == (JobStatus.VERIFYING, True)
+
+
+@pytest.mark.parametrize(
+    ("given_up", "nodes", "expected"),
+    [
+        ({0: 1, 1: 1, 2: 1}, 4, True),
+        ({0: 1, 1: 1}, 4, False),
+        ({0: 3, 1: 2}, 4, False),
+        ({0: 3, 1: 3}, 4, True),
+        ({0: 2}, 2, False),
+        ({0: 3}, 2, True),
+        ({0: 3}, 3, False),
+        ({}, 1, False),
+    ],
+)
+def test_round_has_diverged_without_a_quorum(given_up: dict[int, int], nodes: int, expected: bool) -> None:
+    assert has_diverged(given_up, nodes, quorum(nodes)) == expected
 
 
 @pytest.mark.parametrize(

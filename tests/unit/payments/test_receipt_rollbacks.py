@@ -58,6 +58,7 @@ def test_rolled_back_checkpoint_is_accepted(capsys: pytest.CaptureFixture[str]) 
         ("loss_spike", lambda world: spike(world, 2), False),
         ("loss_not_finite", lambda world: spike(world, loss="999999.000000"), True),
         ("loss_not_finite", lambda world: spike(world), False),
+        ("final_loss", lambda world: None, True),
         ("diverged", lambda world: give_up(world, "lost"), True),
         ("diverged", lambda world: give_up(world, "rejected"), False),
         ("diverged", lambda world: None, False),
