@@ -22,6 +22,7 @@ from zoo_protocol.verification.training_faults import (
     DIVERGED,
     FINAL_LOSS,
     STEP_NOT_FINITE,
+    KnownLoss,
     Rollback,
     has_diverged,
     loss_fault,
@@ -107,10 +108,10 @@ class Rounds:
         is_last = round_ + 1 == self._spec.training.rounds
         # Only the round's join could show these.
         faults: set[str | None] = {STEP_NOT_FINITE, FINAL_LOSS} if is_last else {STEP_NOT_FINITE}
-        known: list[float] = []
+        known: list[KnownLoss] = []
         for checkpoint in self._record.checkpoints[: round_ + 1]:
             if checkpoint.validation_loss is not None:
-                known.append(float(checkpoint.validation_loss))
+                known.append(KnownLoss.of(checkpoint.validation_loss, checkpoint.validation_error))
                 if checkpoint.round >= since:
                     faults.add(loss_fault(known))
         units = [unit for unit in self._record.units if unit.round == round_]

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 LOSS_SPIKE, LOSS_NOT_FINITE, FINAL_LOSS = "loss_spike", "loss_not_finite", "final_loss"
 STEP_NOT_FINITE, DIVERGED = "step_not_finite", "diverged"
@@ -17,6 +18,7 @@ FAULTS = {
 LARGEST_LOSS = 999_999.0
 """Stated loss of a model whose loss is larger or not finite."""
 _LOSS_SHARE, _GAIN_SHARE = 0.2, 0.25
+_ERRORS, _MAX_ERROR_SHARE = 3, 0.15
 _TRIES = 3
 
 
@@ -28,18 +30,37 @@ class Rollback:
     reason: str
 
 
-def loss_fault(losses: Sequence[float]) -> str | None:
+class KnownLoss(NamedTuple):
+    """Validation loss of a checkpoint and its standard error."""
+
+    loss: float
+    error: float = 0.0
+
+    @classmethod
+    def of(cls, loss: str, error: str | None) -> "KnownLoss":
+        """Return a recorded loss. A missing error counts as 0."""
+        return cls(float(loss), float(error or 0))
+
+    @property
+    def counted_error(self) -> float:
+        """Error, up to a share of the loss: one sample that is not finite makes both alike."""
+        return min(self.error, _MAX_ERROR_SHARE * self.loss)
+
+
+def loss_fault(losses: Sequence[KnownLoss]) -> str | None:
     """Return the code of the newest loss's fault, given the job's losses in order; None if fine.
 
-    A spike is a loss above the best one by more than a fifth of it, and by a quarter of what training had gained.
+    A spike is a loss above the best one by more than a fifth of it, and by a quarter of what training had gained. It is
+    also three standard errors of both losses above that limit.
     """
     if not losses:
         return None
     newest, best = losses[-1], min(losses)
-    if not math.isfinite(newest) or newest >= LARGEST_LOSS:
+    if not math.isfinite(newest.loss) or newest.loss >= LARGEST_LOSS:
         return LOSS_NOT_FINITE
-    limit = best + max(_LOSS_SHARE * best, _GAIN_SHARE * (losses[0] - best))
-    return LOSS_SPIKE if newest > limit else None
+    limit = best.loss + max(_LOSS_SHARE * best.loss, _GAIN_SHARE * (losses[0].loss - best.loss))
+    noise = math.hypot(newest.counted_error, best.counted_error)
+    return LOSS_SPIKE if newest.loss > limit + _ERRORS * noise else None
 
 
 def has_diverged(given_up: Mapping[int, int], nodes: int, quorum: int) -> bool:

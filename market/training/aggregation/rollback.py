@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from market.domain.lifecycle import UnitStatus
 from market.training.units.models import Unit
 from training_gym.exchange.deadlines import quorum
-from zoo_protocol.verification.training_faults import DIVERGED, Rollback, has_diverged, loss_fault
+from zoo_protocol.verification.training_faults import DIVERGED, KnownLoss, Rollback, has_diverged, loss_fault
 
 
 def diverged_units(units: Collection[Unit]) -> Counter[int]:
@@ -20,7 +20,9 @@ def diverged_units(units: Collection[Unit]) -> Counter[int]:
     return Counter(unit.slot for unit in units if unit.reason == DIVERGED and unit.slot not in usable)
 
 
-def needed_rollback(losses: Mapping[int, float], since: int, units: Collection[Unit], nodes: int) -> Rollback | None:
+def needed_rollback(
+    losses: Mapping[int, KnownLoss], since: int, units: Collection[Unit], nodes: int
+) -> Rollback | None:
     """Return the rollback that a round needs, or None.
 
     Args:
@@ -36,6 +38,6 @@ def needed_rollback(losses: Mapping[int, float], since: int, units: Collection[U
     return None if reason is None else Rollback(best_round(losses), reason)
 
 
-def best_round(losses: Mapping[int, float]) -> int:
+def best_round(losses: Mapping[int, KnownLoss]) -> int:
     """Return the round of the lowest known loss, of equal ones the first; 0 if none is known."""
-    return min(sorted(losses), key=losses.__getitem__, default=0)
+    return min(sorted(losses), key=lambda round_: losses[round_].loss, default=0)

@@ -59,7 +59,7 @@ from training_gym.model.layout import Arrays
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import PayloadError
 from zoo_protocol.payments.job_record import MAX_ROLLBACKS, ROLLED_BACK
-from zoo_protocol.verification.training_faults import FINAL_LOSS, STEP_NOT_FINITE, Rollback, loss_fault
+from zoo_protocol.verification.training_faults import FINAL_LOSS, STEP_NOT_FINITE, KnownLoss, Rollback, loss_fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class _Round:
     slot_states: dict[int, str]
     next_slot_states: dict[int, str]
     restorable: frozenset[int]
-    losses: Mapping[int, float] = field(default_factory=dict)
+    losses: Mapping[int, KnownLoss] = field(default_factory=dict)
     best_cid: str = ""
     rollback: Rollback | None = None
 
@@ -118,11 +118,11 @@ def aggregate(database: Database, settings: Settings, storage: Storage, job_id: 
 
 def _final_rollback(storage: Storage, settings: Settings, round_: _Round, stored: StoredCheckpoint) -> Rollback | None:
     """Return the rollback that the final model needs: no later round sees its loss."""
-    known, final = [loss for _, loss in sorted(round_.losses.items())], float(stored.loss.validation_loss or 0)
-    if not round_.is_last or loss_fault([*known, final]) is None:
+    known = [loss for _, loss in sorted(round_.losses.items())]
+    if not round_.is_last or loss_fault([*known, final := stored.loss.known()]) is None:
         return None
     parameters = load_parameters(storage, round_.spec, round_.best_cid)  # its known loss may be of few samples
-    best = float(model_loss(storage, settings, round_.spec, parameters, round_.number + 1).validation_loss or 0)
+    best = model_loss(storage, settings, round_.spec, parameters, round_.number + 1).known()
     return Rollback(best_round(round_.losses), FINAL_LOSS) if loss_fault([*known[:1], best, final]) else None
 
 
@@ -236,10 +236,10 @@ def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
         )
 
 
-def _rollback(session: Session, job: Job, units: list[Unit]) -> tuple[Rollback | None, dict[int, float]]:
+def _rollback(session: Session, job: Job, units: list[Unit]) -> tuple[Rollback | None, dict[int, KnownLoss]]:
     """Return the rollback that the job's round needs, and the losses by round."""
     found = checkpoints_repository.checkpoints(session, job.id)
-    losses = {one.round: float(one.validation_loss) for one in found if one.validation_loss is not None}
+    losses = {one.round: loss_in(one).known() for one in found if one.validation_loss is not None}
     since = max((one.round for one in found if one.rolled_back_to is not None), default=0)
     return needed_rollback(losses, since, units, job.nodes), losses
 

@@ -15,14 +15,14 @@ from market.platform.events.models import JobEventRow
 from market.providers.models import ProviderEpoch
 from market.training.aggregation.rollback import best_round
 from market.training.checkpoints.models import Checkpoint
-from market.training.checkpoints.service import kept_checkpoints
+from market.training.checkpoints.service import kept_checkpoints, loss_in
 from market.training.evaluation import service as evaluation
 from market.training.leases import service as leases
 from training_gym.compress.payload_format import encode
 from training_gym.exchange.deadlines import quorum
 from training_gym.units.checkpoint import CheckpointManifest
 from zoo_protocol.payments.job_record import AggregationRecord
-from zoo_protocol.verification.training_faults import LOSS_NOT_FINITE, LOSS_SPIKE, has_diverged, loss_fault
+from zoo_protocol.verification.training_faults import LOSS_NOT_FINITE, LOSS_SPIKE, KnownLoss, has_diverged, loss_fault
 
 
 def checkpoints(world: World, job_id: str) -> list[Checkpoint]:
@@ -68,7 +68,7 @@ def test_loss_spike_is_rolled_back_to_best_checkpoint(world: World, nodes: list[
     end_round(world, job_id)
     deliver_spike(world, nodes)
     end_round(world, job_id)
-    losses = [float(one.validation_loss or 0) for one in checkpoints(world, job_id)]
+    losses = [loss_in(one).known() for one in checkpoints(world, job_id)]
     best = losses.index(min(losses))
     assert loss_fault(losses) == LOSS_SPIKE
     work = world.deliver_all(nodes)
@@ -170,9 +170,23 @@ def test_round_has_diverged_without_a_quorum(given_up: dict[int, int], nodes: in
     ],
 )
 def test_loss_fault_has_its_code(losses: list[float], fault: str | None) -> None:
-    assert loss_fault(losses) == fault
+    assert loss_fault([KnownLoss(loss) for loss in losses]) == fault
+
+
+@pytest.mark.parametrize(
+    ("first", "newest", "fault"),
+    [
+        (KnownLoss(2.17, 0.01), KnownLoss(3.02, 0.5), None),
+        (KnownLoss(2.17, 0.01), KnownLoss(3.02, 0.1), LOSS_SPIKE),
+        (KnownLoss(2.17, 0.3), KnownLoss(3.02, 0.1), None),
+        (KnownLoss(2.17, 0.3), KnownLoss(512.0, 510.0), LOSS_SPIKE),
+    ],
+    ids=["few_samples", "many_samples", "few_before", "one_not_finite"],
+)
+def test_spike_exceeds_errors_of_losses(first: KnownLoss, newest: KnownLoss, fault: str | None) -> None:
+    assert loss_fault([first, newest]) == fault
 
 
 def test_best_round_is_first_of_lowest_loss() -> None:
-    assert best_round({0: 5.0, 2: 3.0, 3: 3.0, 4: 9.0}) == 2
+    assert best_round({0: KnownLoss(5.0), 2: KnownLoss(3.0, 0.2), 3: KnownLoss(3.0, 0.1), 4: KnownLoss(9.0)}) == 2
     assert best_round({}) == 0
