@@ -1,5 +1,6 @@
 """Rounds of a job, recomputed: links of checkpoints, starts of units, joins of payloads."""
 
+from collections import Counter
 from collections.abc import Callable
 
 from training_gym.aggregate.aggregation import aggregate
@@ -17,7 +18,15 @@ from zoo_compute.content.base_models import BaseFiles
 from zoo_compute.content.gateway import UNAVAILABLE, GatewayClient
 from zoo_protocol.content.unixfs import cid_of_file
 from zoo_protocol.payments.job_record import MAX_ROLLBACKS, ROLLED_BACK, AggregationRecord, JobRecord, UnitRecord
-from zoo_protocol.verification.training_faults import DIVERGED, STEP_NOT_FINITE, Rollback, loss_fault
+from zoo_protocol.verification.training_faults import (
+    DIVERGED,
+    FINAL_LOSS,
+    STEP_NOT_FINITE,
+    KnownLoss,
+    Rollback,
+    has_diverged,
+    loss_fault,
+)
 
 Fetch = Callable[[str | None, str | None], bytes | None]
 """(where, CID) -> bytes; None if they are not available, and a finding if ``where`` is given."""
@@ -96,16 +105,19 @@ class Rounds:
 
     def _faults(self, since: int, round_: int) -> set[str | None]:
         """Return the codes of a round's faults. Checkpoints before ``since`` do not count again."""
-        faults: set[str | None] = {STEP_NOT_FINITE}  # only its join could show that
-        known: list[float] = []
+        is_last = round_ + 1 == self._spec.training.rounds
+        # Only the round's join could show these.
+        faults: set[str | None] = {STEP_NOT_FINITE, FINAL_LOSS} if is_last else {STEP_NOT_FINITE}
+        known: list[KnownLoss] = []
         for checkpoint in self._record.checkpoints[: round_ + 1]:
             if checkpoint.validation_loss is not None:
-                known.append(float(checkpoint.validation_loss))
+                known.append(KnownLoss.of(checkpoint.validation_loss, checkpoint.validation_error))
                 if checkpoint.round >= since:
                     faults.add(loss_fault(known))
         units = [unit for unit in self._record.units if unit.round == round_]
-        lost = {unit.slot for unit in units if unit.reason == DIVERGED}
-        if len(lost - {unit.slot for unit in units if unit.status != "lost"}) >= quorum(self._nodes()):
+        usable = {unit.slot for unit in units if unit.status != "lost"}
+        lost = Counter(unit.slot for unit in units if unit.reason == DIVERGED and unit.slot not in usable)
+        if has_diverged(lost, self._nodes(), quorum(self._nodes())):
             faults.add(DIVERGED)
         return faults
 

@@ -1,20 +1,25 @@
 """Training faults: rollbacks, their codes, and the rule on validation losses."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-LOSS_SPIKE, LOSS_NOT_FINITE, STEP_NOT_FINITE, DIVERGED = "loss_spike", "loss_not_finite", "step_not_finite", "diverged"
+LOSS_SPIKE, LOSS_NOT_FINITE, FINAL_LOSS = "loss_spike", "loss_not_finite", "final_loss"
+STEP_NOT_FINITE, DIVERGED = "step_not_finite", "diverged"
 FAULTS = {
     LOSS_SPIKE: "the validation loss rose",
     LOSS_NOT_FINITE: "the validation loss was not finite",
+    FINAL_LOSS: "the validation loss after the last round rose or was not finite",
     STEP_NOT_FINITE: "the outer step was not finite",
-    DIVERGED: "training diverged on a quorum of the replicas",
+    DIVERGED: "training diverged on too many replicas",
 }
 """Codes of a rollback's reason, in words."""
 LARGEST_LOSS = 999_999.0
 """Stated loss of a model whose loss is larger or not finite."""
 _LOSS_SHARE, _GAIN_SHARE = 0.2, 0.25
+_ERRORS, _MAX_ERROR_SHARE = 3, 0.15
+_TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +30,47 @@ class Rollback:
     reason: str
 
 
-def loss_fault(losses: Sequence[float]) -> str | None:
+class KnownLoss(NamedTuple):
+    """Validation loss of a checkpoint and its standard error."""
+
+    loss: float
+    error: float = 0.0
+
+    @classmethod
+    def of(cls, loss: str, error: str | None) -> "KnownLoss":
+        """Return a recorded loss. A missing error counts as 0."""
+        return cls(float(loss), float(error or 0))
+
+    @property
+    def counted_error(self) -> float:
+        """Error, up to a share of the loss: one sample that is not finite makes both alike."""
+        return min(self.error, _MAX_ERROR_SHARE * self.loss)
+
+
+def loss_fault(losses: Sequence[KnownLoss]) -> str | None:
     """Return the code of the newest loss's fault, given the job's losses in order; None if fine.
 
-    A spike is a loss above the best one by more than a fifth of it, and by a quarter of what training had gained.
+    A spike is a loss above the best one by more than a fifth of it, and by a quarter of what training had gained. It is
+    also three standard errors of both losses above that limit.
     """
     if not losses:
         return None
     newest, best = losses[-1], min(losses)
-    if not math.isfinite(newest) or newest >= LARGEST_LOSS:
+    if not math.isfinite(newest.loss) or newest.loss >= LARGEST_LOSS:
         return LOSS_NOT_FINITE
-    limit = best + max(_LOSS_SHARE * best, _GAIN_SHARE * (losses[0] - best))
-    return LOSS_SPIKE if newest > limit else None
+    limit = best.loss + max(_LOSS_SHARE * best.loss, _GAIN_SHARE * (losses[0].loss - best.loss))
+    noise = math.hypot(newest.counted_error, best.counted_error)
+    return LOSS_SPIKE if newest.loss > limit + _ERRORS * noise else None
+
+
+def has_diverged(given_up: Mapping[int, int], nodes: int, quorum: int) -> bool:
+    """Return True if a round cannot be trained.
+
+    A quorum of replicas gave up a unit as diverged, or so many gave up ``_TRIES`` that the others cannot be one.
+
+    Args:
+        given_up: number of units given up, by replica without another result.
+        nodes, quorum: replicas of the job, and those that a round needs.
+    """
+    lasting = sum(units >= _TRIES for units in given_up.values())
+    return len(given_up) >= quorum or nodes - lasting < quorum

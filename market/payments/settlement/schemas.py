@@ -48,7 +48,7 @@ class ReceiptRollback(BaseModel):
 
     round: int = Field(description="Round of the checkpoint, as in `checkpoints`.")
     to: int = Field(description="Round of the earlier checkpoint, the one with the lowest loss.")
-    reason: str = Field(description="loss_spike, loss_not_finite, step_not_finite or diverged")
+    reason: str = Field(description="loss_spike, loss_not_finite, final_loss, step_not_finite or diverged")
 
 
 class ReceiptSeconds(BaseModel):

@@ -1,25 +1,28 @@
 """Rollback of a job whose training goes wrong, to its best checkpoint. Pure.
 
-A round is rolled back if the loss of its checkpoint is not finite or spikes. So it is if a quorum of its replicas
+A round is rolled back if the loss of its checkpoint is not finite or spikes. So it is if too many of its replicas
 diverged, or if its outer step is not finite. The next checkpoint then repeats the best one: model and outer state.
 Replica states start afresh, and no payload of the round is aggregated. Units are verified and paid as usual.
 """
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 
+from market.domain.lifecycle import UnitStatus
 from market.training.units.models import Unit
-from market.training.units.repository import DELIVERED_UNIT
 from training_gym.exchange.deadlines import quorum
-from zoo_protocol.verification.training_faults import DIVERGED, Rollback, loss_fault
+from zoo_protocol.verification.training_faults import DIVERGED, KnownLoss, Rollback, has_diverged, loss_fault
 
 
-def diverged_slots(units: Collection[Unit]) -> set[int]:
-    """Return the replicas that have no usable unit of the round, because training diverged."""
-    lost = {unit.slot for unit in units if unit.reason == DIVERGED}
-    return lost - {unit.slot for unit in units if unit.status in DELIVERED_UNIT}
+def diverged_units(units: Collection[Unit]) -> Counter[int]:
+    """Return the number of diverged units of each replica without a committed one."""
+    usable = {unit.slot for unit in units if unit.status not in (UnitStatus.LEASED, UnitStatus.LOST)}
+    return Counter(unit.slot for unit in units if unit.reason == DIVERGED and unit.slot not in usable)
 
 
-def needed_rollback(losses: Mapping[int, float], since: int, units: Collection[Unit], nodes: int) -> Rollback | None:
+def needed_rollback(
+    losses: Mapping[int, KnownLoss], since: int, units: Collection[Unit], nodes: int
+) -> Rollback | None:
     """Return the rollback that a round needs, or None.
 
     Args:
@@ -30,11 +33,11 @@ def needed_rollback(losses: Mapping[int, float], since: int, units: Collection[U
     """
     known = [loss for _, loss in sorted(losses.items())]
     reason = loss_fault(known) if losses and max(losses) >= since else None
-    if reason is None and len(diverged_slots(units)) >= quorum(nodes):
+    if reason is None and has_diverged(diverged_units(units), nodes, quorum(nodes)):
         reason = DIVERGED
     return None if reason is None else Rollback(best_round(losses), reason)
 
 
-def best_round(losses: Mapping[int, float]) -> int:
+def best_round(losses: Mapping[int, KnownLoss]) -> int:
     """Return the round of the lowest known loss, of equal ones the first; 0 if none is known."""
-    return min(sorted(losses), key=losses.__getitem__, default=0)
+    return min(sorted(losses), key=lambda round_: losses[round_].loss, default=0)

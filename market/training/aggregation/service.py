@@ -4,7 +4,7 @@ Idempotent: the files depend only on the payloads, and the change applies only w
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from sqlalchemy.orm import Session
 
@@ -59,7 +59,7 @@ from training_gym.model.layout import Arrays
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import PayloadError
 from zoo_protocol.payments.job_record import MAX_ROLLBACKS, ROLLED_BACK
-from zoo_protocol.verification.training_faults import STEP_NOT_FINITE, Rollback
+from zoo_protocol.verification.training_faults import FINAL_LOSS, STEP_NOT_FINITE, KnownLoss, Rollback, loss_fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,8 @@ class _Round:
 
     ``parts`` are its inputs; ``leaves`` those of its tree, all done, or none without a tree.
     The replica states are by slot without, and by place with the aggregated unit. ``restorable`` are ids of units whose
-    payloads are restored if they are excluded as outliers. A ``rollback`` replaces the aggregation; ``best_round`` is
-    where it would go.
+    payloads are restored if they are excluded as outliers. A ``rollback`` replaces the aggregation. ``losses`` are by
+    the round of their checkpoint, and ``best_cid`` names that of the lowest.
     """
 
     number: int
@@ -81,7 +81,8 @@ class _Round:
     slot_states: dict[int, str]
     next_slot_states: dict[int, str]
     restorable: frozenset[int]
-    best_round: int = 0
+    losses: Mapping[int, KnownLoss] = field(default_factory=dict)
+    best_cid: str = ""
     rollback: Rollback | None = None
 
 
@@ -96,8 +97,9 @@ def aggregate(database: Database, settings: Settings, storage: Storage, job_id: 
         try:
             if round_.rollback is None:
                 stored, verdicts = _build_checkpoint(storage, settings, job_id, round_)
+                round_ = replace(round_, rollback=_final_rollback(storage, settings, round_, stored))
         except PayloadError:
-            round_ = replace(round_, rollback=Rollback(round_.best_round, STEP_NOT_FINITE))
+            round_ = replace(round_, rollback=Rollback(best_round(round_.losses), STEP_NOT_FINITE))
         except tree.SumLost as lost:
             with database.transaction() as session:
                 tree.recompute_sum(session, job_id, round_.number, lost.cid)
@@ -112,6 +114,16 @@ def aggregate(database: Database, settings: Settings, storage: Storage, job_id: 
         with database.transaction() as session:
             _apply(session, job_id, round_, stored, verdicts)
         _drop_stale_leaves(database, storage, job_id)
+
+
+def _final_rollback(storage: Storage, settings: Settings, round_: _Round, stored: StoredCheckpoint) -> Rollback | None:
+    """Return the rollback that the final model needs: no later round sees its loss."""
+    known = [loss for _, loss in sorted(round_.losses.items())]
+    if not round_.is_last or loss_fault([*known, final := stored.loss.known()]) is None:
+        return None
+    parameters = load_parameters(storage, round_.spec, round_.best_cid)  # its known loss may be of few samples
+    best = model_loss(storage, settings, round_.spec, parameters, round_.number + 1).known()
+    return Rollback(best_round(round_.losses), FINAL_LOSS) if loss_fault([*known[:1], best, final]) else None
 
 
 def _may_roll_back(database: Database, job_id: str) -> bool:
@@ -187,9 +199,10 @@ def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
         state = round_state(session, job, own, settings)
         if state.can_close(utc_now()):
             take_unit_losses(session, job_id, spec, own)
-        rollback, best = _rollback(session, job, own)
+        rollback, losses = _rollback(session, job, own)
         if rollback is not None and (state.can_close(utc_now()) or rollback.reason == DIVERGED):
             return _rolled_back(job, spec, checkpoint, units, rollback)
+        best = checkpoints_repository.checkpoint(session, job_id, best_round(losses))
         leaves = aggregation_repository.leaves_of_round(session, job_id, number)
         if not tree.still_delivered(leaves, units):  # the next sweep drops these leaves
             return None
@@ -218,16 +231,17 @@ def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
                 part.place: units[part.unit_id].slot_state_cid or "" for part in parts if part.round == number
             },
             restorable=frozenset(part.unit_id for part in parts if slot_states.can_be_restored(units[part.unit_id])),
-            best_round=best,
+            losses=losses,
+            best_cid="" if best is None else best.cid,
         )
 
 
-def _rollback(session: Session, job: Job, units: list[Unit]) -> tuple[Rollback | None, int]:
-    """Return the rollback that the job's round needs, and the round of its best checkpoint."""
+def _rollback(session: Session, job: Job, units: list[Unit]) -> tuple[Rollback | None, dict[int, KnownLoss]]:
+    """Return the rollback that the job's round needs, and the losses by round."""
     found = checkpoints_repository.checkpoints(session, job.id)
-    losses = {one.round: float(one.validation_loss) for one in found if one.validation_loss is not None}
+    losses = {one.round: loss_in(one).known() for one in found if one.validation_loss is not None}
     since = max((one.round for one in found if one.rolled_back_to is not None), default=0)
-    return needed_rollback(losses, since, units, job.nodes), best_round(losses)
+    return needed_rollback(losses, since, units, job.nodes), losses
 
 
 def _rolled_back(
@@ -262,8 +276,7 @@ def _build_checkpoint(
     storage: Storage, settings: Settings, job_id: str, round_: _Round
 ) -> tuple[StoredCheckpoint, dict[int, Verdict]]:
     """Store and return the next checkpoint and the verdict on each place."""
-    # It names no replica state for a restored payload, since no such file exists. Only the final model is evaluated
-    # here: the next round does not wait for the loss of others.
+    # It names no replica state for a restored payload: no such file exists. Only the final model is evaluated here.
     parameters = load_parameters(storage, round_.spec, round_.checkpoint_cid)
     aggregated = _aggregate(storage, round_, parameters)
     restored = _to_restore(round_, aggregated.verdicts)

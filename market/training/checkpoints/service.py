@@ -28,7 +28,7 @@ from training_gym.spec.config import TrainingSpec
 from training_gym.spec.manifests import MAX_MANIFEST_BYTES
 from training_gym.units.checkpoint import CheckpointManifest, read_state, state_pieces
 from zoo_protocol.payments.job_record import CheckpointRecord
-from zoo_protocol.verification.training_faults import LARGEST_LOSS, Rollback
+from zoo_protocol.verification.training_faults import LARGEST_LOSS, KnownLoss, Rollback
 
 PIN_GRACE = timedelta(seconds=60)
 """A trained job waits this long for pin proofs of its checkpoints; then it is settled without them."""
@@ -46,6 +46,11 @@ class ModelLoss(NamedTuple):
     validation_loss: str | None = None
     validation_error: str | None = None
     validation_samples: int | None = None
+
+    def known(self) -> KnownLoss:
+        """Return the loss and its error as numbers; the loss is known."""
+        assert self.validation_loss is not None
+        return KnownLoss.of(self.validation_loss, self.validation_error)
 
 
 _UNKNOWN = ModelLoss()

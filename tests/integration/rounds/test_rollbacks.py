@@ -15,13 +15,14 @@ from market.platform.events.models import JobEventRow
 from market.providers.models import ProviderEpoch
 from market.training.aggregation.rollback import best_round
 from market.training.checkpoints.models import Checkpoint
-from market.training.checkpoints.service import kept_checkpoints
+from market.training.checkpoints.service import kept_checkpoints, loss_in
 from market.training.evaluation import service as evaluation
 from market.training.leases import service as leases
 from training_gym.compress.payload_format import encode
+from training_gym.exchange.deadlines import quorum
 from training_gym.units.checkpoint import CheckpointManifest
 from zoo_protocol.payments.job_record import AggregationRecord
-from zoo_protocol.verification.training_faults import LOSS_NOT_FINITE, LOSS_SPIKE, loss_fault
+from zoo_protocol.verification.training_faults import LOSS_NOT_FINITE, LOSS_SPIKE, KnownLoss, has_diverged, loss_fault
 
 
 def checkpoints(world: World, job_id: str) -> list[Checkpoint]:
@@ -67,7 +68,7 @@ def test_loss_spike_is_rolled_back_to_best_checkpoint(world: World, nodes: list[
     end_round(world, job_id)
     deliver_spike(world, nodes)
     end_round(world, job_id)
-    losses = [float(one.validation_loss or 0) for one in checkpoints(world, job_id)]
+    losses = [loss_in(one).known() for one in checkpoints(world, job_id)]
     best = losses.index(min(losses))
     assert loss_fault(losses) == LOSS_SPIKE
     work = world.deliver_all(nodes)
@@ -111,6 +112,49 @@ def test_diverged_quorum_is_rolled_back_without_fault(world: World, nodes: list[
     assert world.all(select(func.coalesce(func.sum(ProviderEpoch.lost), 0))) == [0]
 
 
+def test_diverging_replica_of_two_is_rolled_back(world: World, nodes: list[str]) -> None:
+    job_id = world.running(nodes[:2], rounds=3)
+    world.deliver(nodes[0])
+    for node in nodes[1:]:  # the other nodes try the same unit
+        world.aggregate(job_id)
+        assert not rollbacks(world, job_id)
+        work = world.work(node)
+        world.call(leases.fail, work.lease.id, node, work.lease.token, "diverged", "loss is not finite at step 2")
+        world.dispatch(job_id)
+    end_round(world, job_id)
+    assert rollbacks(world, job_id) == [{"round": 1, "to": 0, "reason": "diverged"}]
+
+
+def test_spike_of_last_round_is_rolled_back(world: World, nodes: list[str]) -> None:
+    job_id = world.running(nodes, rounds=2)
+    world.deliver_all(nodes)
+    end_round(world, job_id)
+    deliver_spike(world, nodes)
+    end_round(world, job_id)
+    *earlier, final = checkpoints(world, job_id)
+    best = min(earlier, key=lambda one: float(one.validation_loss or 0))
+    assert (final.rolled_back_to, final.model_cid) == (best.round, best.model_cid)
+    assert rollbacks(world, job_id) == [{"round": 2, "to": best.round, "reason": "final_loss"}]
+    assert (world.read(job_id).status, float(final.validation_loss or 9) < 6) == (JobStatus.VERIFYING, True)
+
+
+@pytest.mark.parametrize(
+    ("given_up", "nodes", "expected"),
+    [
+        ({0: 1, 1: 1, 2: 1}, 4, True),
+        ({0: 1, 1: 1}, 4, False),
+        ({0: 3, 1: 2}, 4, False),
+        ({0: 3, 1: 3}, 4, True),
+        ({0: 2}, 2, False),
+        ({0: 3}, 2, True),
+        ({0: 3}, 3, False),
+        ({}, 1, False),
+    ],
+)
+def test_round_has_diverged_without_a_quorum(given_up: dict[int, int], nodes: int, expected: bool) -> None:
+    assert has_diverged(given_up, nodes, quorum(nodes)) == expected
+
+
 @pytest.mark.parametrize(
     ("losses", "fault"),
     [
@@ -126,9 +170,23 @@ def test_diverged_quorum_is_rolled_back_without_fault(world: World, nodes: list[
     ],
 )
 def test_loss_fault_has_its_code(losses: list[float], fault: str | None) -> None:
-    assert loss_fault(losses) == fault
+    assert loss_fault([KnownLoss(loss) for loss in losses]) == fault
+
+
+@pytest.mark.parametrize(
+    ("first", "newest", "fault"),
+    [
+        (KnownLoss(2.17, 0.01), KnownLoss(3.02, 0.5), None),
+        (KnownLoss(2.17, 0.01), KnownLoss(3.02, 0.1), LOSS_SPIKE),
+        (KnownLoss(2.17, 0.3), KnownLoss(3.02, 0.1), None),
+        (KnownLoss(2.17, 0.3), KnownLoss(512.0, 510.0), LOSS_SPIKE),
+    ],
+    ids=["few_samples", "many_samples", "few_before", "one_not_finite"],
+)
+def test_spike_exceeds_errors_of_losses(first: KnownLoss, newest: KnownLoss, fault: str | None) -> None:
+    assert loss_fault([first, newest]) == fault
 
 
 def test_best_round_is_first_of_lowest_loss() -> None:
-    assert best_round({0: 5.0, 2: 3.0, 3: 3.0, 4: 9.0}) == 2
+    assert best_round({0: KnownLoss(5.0), 2: KnownLoss(3.0, 0.2), 3: KnownLoss(3.0, 0.1), 4: KnownLoss(9.0)}) == 2
     assert best_round({}) == 0

@@ -26,10 +26,10 @@ def roll_back(
     world.relink(2, aggregation=aggregation, **(files | changes))
 
 
-def spike(world: World, round_: int = 1, loss: str = "9.000000") -> None:
+def spike(world: World, round_: int = 1, loss: str = "9.000000", error: str = "0.010000") -> None:
     """State a loss for the checkpoint of a round."""
     shown = list(world.record.checkpoints)
-    shown[round_] = replace(shown[round_], validation_loss=loss)
+    shown[round_] = replace(shown[round_], validation_loss=loss, validation_error=error)
     world.change("record", checkpoints=shown)
 
 
@@ -55,9 +55,11 @@ def test_rolled_back_checkpoint_is_accepted(capsys: pytest.CaptureFixture[str]) 
     [
         ("loss_spike", lambda world: spike(world), True),
         ("loss_spike", lambda world: spike(world, loss="5.600000"), False),
+        ("loss_spike", lambda world: spike(world, error="0.900000"), False),
         ("loss_spike", lambda world: spike(world, 2), False),
         ("loss_not_finite", lambda world: spike(world, loss="999999.000000"), True),
         ("loss_not_finite", lambda world: spike(world), False),
+        ("final_loss", lambda world: None, True),
         ("diverged", lambda world: give_up(world, "lost"), True),
         ("diverged", lambda world: give_up(world, "rejected"), False),
         ("diverged", lambda world: None, False),
