@@ -165,6 +165,10 @@ def test_diverged_quorum_is_rolled_back_without_fault(world: World, nodes: list[
             world.dispatch(job_id)
     job = world.read(job_id)
     assert (job.status, job.reason) == (JobStatus.FAILED, "diverged")
+    [shown] = why(world, job_id, "diverged")
+    assert "Lower the learning rates or check the data." in shown
+    losses = [float(one.validation_loss or 0) for one in checkpoints(world, job_id)]
+    assert f"lowest validation loss was {losses[0]:.3f} after round 0, the last {losses[2]:.3f} after round 2." in shown
     assert world.all(select(func.coalesce(func.sum(ProviderEpoch.lost), 0))) == [0]
 
 

@@ -48,7 +48,11 @@ def test_rolled_back_checkpoint_is_accepted(capsys: pytest.CaptureFixture[str]) 
     assert not ROLLBACK_CODES & {one.code for one in found.findings}
     assert found.receipt["rollbacks"] == [{"round": 2, "to": 1, "reason": "step_not_finite"}]
     print_receipt(found.receipt | {"ledger_reconciled": True})
-    assert "round 2 repeats the model after round 1: the outer step was not finite" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "round 2 repeats the model after round 1: the outer step was not finite" in shown
+    assert "Lower the learning rates" not in shown
+    print_receipt(found.receipt | {"ledger_reconciled": True, "outcome": "diverged"})
+    assert "Lower the learning rates or check the data." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
