@@ -81,9 +81,11 @@ def test_reason_of_rollback_follows_from_record(
     assert ("wrong_rollback" in world.codes()) != is_true
 
 
-@pytest.mark.parametrize("begun", [0, 1], ids=["before_rollback", "after_rollback"])
-def test_payload_from_before_rollback_is_found(begun: int) -> None:
-    world = World()
+def roll_back_first_round(world: World, **changes: Any) -> dict[str, Any]:
+    """Let the second checkpoint repeat the first, and return its files.
+
+    ``changes`` are to the record of the second round.
+    """
     before = AggregationRecord.from_bytes(world.files[world.manifest(1).aggregation or ""])
     payloads = [replace(one, verdict="rolled_back") for one in before.payloads]
     rollback = replace(before, payloads=payloads, rolled_back_to=0, rollback_reason="step_not_finite")
@@ -92,7 +94,23 @@ def test_payload_from_before_rollback_is_found(begun: int) -> None:
     world.relink(1, aggregation=world.put(rollback.to_bytes()), slot_states={}, **files)
     parent = world.record.checkpoints[1].cid
     after = AggregationRecord.from_bytes(world.files[world.manifest(2).aggregation or ""])
-    world.relink(2, parent=parent, aggregation=world.put(replace(after, checkpoint=parent).to_bytes()))
+    world.relink(2, parent=parent, aggregation=world.put(replace(after, checkpoint=parent, **changes).to_bytes()))
+    return files
+
+
+@pytest.mark.parametrize("is_same", [True, False])
+def test_round_without_payloads_leaves_model(is_same: bool) -> None:
+    world = World()
+    moved = world.manifest(2).model
+    files = roll_back_first_round(world, payloads=[])
+    world.relink(2, **files | ({} if is_same else {"model": moved}))
+    assert (ROLLBACK_CODES & world.codes() == set()) == is_same
+
+
+@pytest.mark.parametrize("begun", [0, 1], ids=["before_rollback", "after_rollback"])
+def test_payload_from_before_rollback_is_found(begun: int) -> None:
+    world = World()
+    roll_back_first_round(world)
     *units, last = world.record.units
     last = replace(last, start_checkpoint_cid=world.record.checkpoints[begun].cid, start_slot_state_cid=None)
     world.change("record", units=[*units, last])
