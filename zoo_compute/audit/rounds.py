@@ -77,7 +77,7 @@ class Rounds:
     def _aggregation(self, found: AggregationRecord, round_: int, parent: str | None, where: str) -> None:
         links = found.job_id, found.round, found.checkpoint, found.weight_one
         self._expect("wrong_aggregation", where, (self._record.job_id, round_, parent, WEIGHT_ONE), links)
-        delivered = {(unit.round, unit.slot, unit.payload_cid) for unit in self._record.units if unit.status != "lost"}
+        delivered = {(unit.round, unit.slot, unit.payload_cid) for unit in self._usable_units(round_)}
         nodes = self._nodes()
         late = [staleness_weight(rounds) for rounds in range(1, MAX_STALENESS + 1)]
         for one in found.payloads:
@@ -86,6 +86,16 @@ class Rounds:
             known = (one.round, one.slot, one.payload) in delivered
             self._expect("wrong_aggregation", f"{where}.payloads[{one.place}]", (True, True), (placed, known))
         self._aggregations.append(found)
+
+    def _usable_units(self, number: int) -> list[UnitRecord]:
+        """Return the units that rounds from checkpoint ``number`` on may use.
+
+        They have begun since the last rollback.
+        """
+        went_back = [one.round + 1 for one in self._aggregations if one.rolled_back_to is not None]
+        since = max((one for one in went_back if one <= number), default=0)
+        starts = {one.cid for one in self._record.checkpoints[since:]}
+        return [unit for unit in self._record.units if unit.status != "lost" and unit.start_checkpoint_cid in starts]
 
     def rollbacks(self) -> dict[int, Rollback]:
         """Return the rollbacks by the round of their checkpoint.
@@ -126,10 +136,10 @@ class Rounds:
 
     def start(self, unit: UnitRecord, payload: bytes | None, where: str) -> None:
         """Check that a verified unit starts from what earlier units and the checkpoint give."""
-        own = [one for one in self._record.units if one.slot == unit.slot and one.round < unit.round]
-        earlier = [one for one in own if one.status != "lost"]
-        made = {one.slot_state_cid: one.round for one in earlier}
         number = [checkpoint.cid for checkpoint in self._record.checkpoints].index(unit.start_checkpoint_cid)
+        usable = self._usable_units(number)
+        earlier = [one for one in usable if one.slot == unit.slot and one.round < unit.round]
+        made = {one.slot_state_cid: one.round for one in earlier}
         named = self._manifests[number].slot_states.get(str(unit.slot))
         states = [cid for cid, round_ in made.items() if round_ >= made.get(named, -1)]
         included = {one.payload for done in self._aggregations for one in done.payloads if one.verdict == "included"}

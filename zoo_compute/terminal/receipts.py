@@ -14,6 +14,7 @@ from zoo_compute.client.client import Client
 from zoo_compute.content.base_models import BaseFiles
 from zoo_compute.terminal.output import in_zen, print_facts, print_note, print_records, print_table
 from zoo_compute.terminal.watch import rollback_line
+from zoo_protocol.verification.training_faults import DIVERGED, DIVERGED_ADVICE
 
 
 def print_receipt(receipt: dict[str, Any]) -> None:
@@ -35,6 +36,8 @@ def print_receipt(receipt: dict[str, Any]) -> None:
         print_records(columns, map(in_zen, receipt["slashes"]))
     for one in receipt["rollbacks"]:
         print(f"rolled back: {rollback_line(one)}")
+    if receipt["outcome"] == DIVERGED:
+        print(DIVERGED_ADVICE)
     shown = "round", "validation_loss", "validation_error", "validation_samples", "cid"
     rows = [[len(item["pins"]), *(item[name] for name in shown)] for item in receipt["checkpoints"]]
     print_table(("pins", *shown), rows)

@@ -10,7 +10,7 @@ from zoo_compute.base.models import Event, JobState
 from zoo_compute.base.plain_json import to_json
 from zoo_compute.client.job import Job
 from zoo_compute.terminal.output import print_note
-from zoo_protocol.verification.training_faults import FAULTS
+from zoo_protocol.verification.training_faults import DIVERGED, DIVERGED_ADVICE, FAULTS
 
 
 def follow(job: Job, *, as_json: bool, also: Callable[[Event], None] | None = None) -> JobState:
@@ -44,6 +44,8 @@ def describe(event: Event) -> str | None:
     """Return one line about an event, or None for a kind that is not shown."""
     data = event.data
     match event.kind:
+        case "status" if (data["status"], data.get("reason")) == ("failed", DIVERGED):
+            return f"job is failed ({DIVERGED}). {DIVERGED_ADVICE}"
         case "status":
             return f"job is {data['status']}" + (f" ({data['reason']})" if data.get("reason") else "")
         case "round":

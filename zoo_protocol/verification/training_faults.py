@@ -15,6 +15,11 @@ FAULTS = {
     DIVERGED: "training diverged on too many replicas",
 }
 """Codes of a rollback's reason, in words."""
+DIVERGED_ADVICE = (
+    "Training went wrong more often than a job has rollbacks. Lower the learning rates or check the data. "
+    'The user guide (docs/user-guide.md) explains it under "Training that goes wrong".'
+)
+"""What to do about a job that failed as ``diverged``."""
 LARGEST_LOSS = 999_999.0
 """Stated loss of a model whose loss is larger or not finite."""
 _LOSS_SHARE, _GAIN_SHARE = 0.2, 0.25

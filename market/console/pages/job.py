@@ -23,7 +23,7 @@ from market.settings import split_list
 from market.training.checkpoints import service as checkpoints_service
 from market.training.units.models import Unit
 from zoo_protocol.payments.job_record import MAX_ROLLBACKS
-from zoo_protocol.verification.training_faults import FAULTS
+from zoo_protocol.verification.training_faults import DIVERGED, DIVERGED_ADVICE, FAULTS
 
 router = APIRouter()
 router.include_router(sample.router)
@@ -86,6 +86,7 @@ def show_job(visit: CurrentVisit, job_id: JobId) -> HTMLResponse:
         rollbacks=rollbacks,
         faults=FAULTS,
         max_rollbacks=MAX_ROLLBACKS,
+        advice=DIVERGED_ADVICE if job.reason == DIVERGED else None,
         table=table,
         verdicts=verdicts,
         unsampled=reads.Verdicts(),

@@ -22,7 +22,7 @@ from market.training.checkpoints import service as checkpoints_service
 from market.training.units.probes import dissenting_nodes
 from zoo_protocol.payments.job_record import MAX_ROLLBACKS
 from zoo_protocol.verification.rules import MIN_AGREEING_VERIFIERS
-from zoo_protocol.verification.training_faults import FAULTS
+from zoo_protocol.verification.training_faults import DIVERGED, DIVERGED_ADVICE, FAULTS
 
 _CONSTRAINTS = {
     "not_active": "{n} of the tier's nodes may not work: jailed, disputed, demoted, without the tier's stake, or of an "
@@ -125,6 +125,8 @@ def _not_waiting(session: Session, settings: Settings, job: Job) -> Iterator[Fin
             f"{_nodes(len(dissenting))} computed its first steps otherwise than most, so other nodes take the work.",
         )
     yield from _rollbacks(session, job)
+    if job.reason == DIVERGED:
+        yield _finding(FindingCode.DIVERGED, DIVERGED_ADVICE + _losses(session, job))
     if job.status in _TRAINED and job.environment_class is not None:
         yield from _verifiers(session, settings, job.environment_class)
     if job.status not in _TRAINED:
@@ -139,6 +141,19 @@ def _rollbacks(session: Session, job: Job) -> Iterator[Finding]:
             f"Rollback {number} of at most {MAX_ROLLBACKS}: round {round_} repeats the model after round {one.to}, "
             f"because {FAULTS[one.reason]} ({one.reason}).",
         )
+
+
+def _losses(session: Session, job: Job) -> str:
+    """Return a sentence on the lowest and the last known validation loss; empty without one."""
+    found = checkpoints_service.checkpoints_of(session, job.id)
+    known = [(float(one.validation_loss), one.round) for one in found if one.validation_loss is not None]
+    if not known:
+        return ""
+    (best, best_round), (last, last_round) = min(known), known[-1]
+    return (
+        f" Its lowest validation loss was {best:.3f} after round {best_round}, the last {last:.3f} after round "
+        f"{last_round}."
+    )
 
 
 def _verifiers(session: Session, settings: Settings, environment_class: str) -> Iterator[Finding]:

@@ -35,6 +35,7 @@ class FindingCode(StrEnum):
     FEW_VERIFIERS = "few_verifiers"
     PROBES_DIFFER = "probes_differ"
     ROLLED_BACK = "rolled_back"
+    DIVERGED = "diverged"
     ENDED = "ended"
     WAIT_OVER = "wait_over"
     NEXT_ROUND = "next_round"

@@ -354,7 +354,7 @@ def _apply(
         elif unit.exclusion_reason == tree.PAYLOAD_LOST:
             if not slot_states.continues_on_delivery(job):
                 slot_states.set_next_start_state(session, slots[unit.slot], unit)
-        elif unit.status in units_repository.DELIVERED_UNIT:
+        elif tree.can_be_aggregated(unit):
             _defer_payload(session, job, unit, slots[unit.slot])
         elif unit.status == UnitStatus.LEASED:
             for locked in leases_repository.lock_open_leases(session, job_id, unit_id=unit.id):
@@ -368,8 +368,7 @@ def _apply(
 
 
 def _reset_replicas(session: Session, job_id: str, number: int, rollback: Rollback, slots: Iterable[Slot]) -> None:
-    for slot in slots:
-        slot.state_unit_id = None  # moments and error feedback belong to the abandoned model
+    slot_states.start_afresh(session, job_id, slots)
     data: dict[str, object] = {"round": number + 1, "to": rollback.to, "reason": rollback.reason}
     emit(session, job_id, "rollback", data)
 

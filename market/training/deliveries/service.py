@@ -224,7 +224,8 @@ def _record_lateness(session: Session, job: Job, unit: Unit, declared: bool) -> 
     # A late unit is verified and paid like any other. A payload that is too late to be aggregated is restored. A
     # ``declared`` state was set at the commitment, and the replica may have continued from it.
     unit.rounds_late = max(0, job.current_round - unit.round)
-    if not unit.rounds_late and not slot_states.continues_on_delivery(job):
+    is_continued = unit.rounds_late or slot_states.continues_on_delivery(job)
+    if not is_continued or slot_states.is_rolled_back(unit):
         return
     if job.current_round == job.rounds:
         unit.included, unit.exclusion_reason = False, "late"

@@ -178,7 +178,7 @@ def _offer_units(
         if which is None or slot.provider is None or not _may_start(session, job, slot.provider):
             continue
         before = own.get(slot.slot)
-        eager = before.payload_cid if which and before is not None else None
+        eager = None if before is None or not which or slot_states.is_rolled_back(before) else before.payload_cid
         unit = _offer_unit(session, settings, job, slot, slot.provider, checkpoint, job.current_round + which, eager)
         if not which:
             units.append(unit)

@@ -68,6 +68,16 @@ def exclude_payloads(session: Session, job_id: str, unit_ids: Collection[int], r
     session.execute(update(Unit).where(*undecided).values(included=False, exclusion_reason=reason))
 
 
+def exclude_begun(session: Session, job_id: str, reason: str) -> None:
+    """Exclude the job's undecided payloads, also those of open units, and restore none.
+
+    The caller has locked the job.
+    """
+    live = Unit.job_id == job_id, Unit.status.not_in((UnitStatus.LOST, UnitStatus.REJECTED))
+    session.execute(update(Unit).where(*live, Unit.included.is_(None)).values(included=False, exclusion_reason=reason))
+    session.execute(update(Unit).where(*live, Unit.to_restore).values(to_restore=False))
+
+
 def late_units(session: Session, job_id: str, round_: int) -> list[Unit]:
     """Return late units of rounds before ``round_`` that wait for an aggregation, by slot."""
     query = select(Unit).where(

@@ -6,7 +6,7 @@ requested if a sampled segment needs it (:mod:`market.verification.replays.servi
 checkpoint names it (:mod:`market.training.replication.slot_state_uploads`). The market checks the upload.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
@@ -21,6 +21,7 @@ from market.training.units.models import Unit
 from training_gym.spec.config import TrainingSpec
 from training_gym.units.replica_state import slot_state_bytes
 from training_gym.units.trace import boundary_state_bytes
+from zoo_protocol.payments.job_record import ROLLED_BACK
 
 MISSING = "slot_state_missing"
 """Failure code of a node that has lost the replica state that its unit starts from."""
@@ -57,10 +58,27 @@ def continues_on_delivery(job: Job) -> bool:
 
 
 def set_next_start_state(session: Session, slot: Slot, unit: Unit) -> None:
-    """Let the slot's next unit start from the end state of ``unit``."""
+    """Let the slot's next unit start from the end state of ``unit``, unless it is rolled back."""
+    if is_rolled_back(unit):
+        return
     slot.state_unit_id = unit.id
     if unit.start_restored_payload_cid is not None:
         repository.record_restored(session, unit.job_id, unit.slot, unit.start_restored_payload_cid)
+
+
+def start_afresh(session: Session, job_id: str, slots: Iterable[Slot]) -> None:
+    """Start all replicas afresh after a rollback. The caller has locked the job.
+
+    Moments and error feedback belong to the abandoned model, and so does what was begun from it.
+    """
+    for slot in slots:
+        slot.state_unit_id = None
+    repository.exclude_begun(session, job_id, ROLLED_BACK)
+
+
+def is_rolled_back(unit: Unit) -> bool:
+    """Return True if the unit was begun before a rollback, which no later unit continues."""
+    return unit.exclusion_reason == ROLLED_BACK
 
 
 def can_be_restored(unit: Unit) -> bool:

@@ -111,6 +111,9 @@ def test_job_page_names_rollbacks(staff: Browser, seeded: Seeded, records: Recor
     records.execute(update(Checkpoint).where(row).values(rolled_back_to=1, rollback_reason="loss_spike"))
     page = text_of(staff, f"/jobs/{seeded.job_id}")
     assert "Rollback 1 of at most 2: round 3 repeats the model after round 1, because the validation loss rose" in page
+    assert "Lower the learning rates" not in page
+    records.execute(update(Job).where(Job.id == seeded.job_id).values(reason="diverged"))
+    assert "Lower the learning rates or check the data." in text_of(staff, f"/jobs/{seeded.job_id}")
 
 
 def test_job_page_is_for_its_payer_and_staff(api: httpx.Client, seeded: Seeded, records: Records) -> None:

@@ -86,6 +86,24 @@ def test_excluded_payload_is_restored_without_round_delay(world: World, five: li
     assert all((start.moments[name] == left.moments[name]).all() for name in left.moments)
 
 
+def test_rollback_restores_no_earlier_payload(world: World, five: list[str]) -> None:
+    job_id = _running(world, five)
+    _round_with_an_outlier(world, job_id, five)
+    _sent(world, five[4])
+    world.end_round(job_id)
+    assert world.attempt(job_id, 0, 4).to_restore
+    for node in five[:4]:
+        given_up = world.work(node)
+        world.call(leases.fail, given_up.lease.id, node, given_up.lease.token, "diverged", "loss is not finite")
+    world.end_round(job_id)
+    assert world.attempt(job_id, 1, 4).exclusion_reason == "rolled_back"
+    assert world.attempt(job_id, 2, 4).start_restored_payload_cid  # begun before the rollback
+    _sent(world, five[4])
+    world.dispatch(job_id)
+    after = world.attempt(job_id, 3, 4)
+    assert (after.start_slot_state_cid, after.start_restored_payload_cid, after.start_eager_payload_cid) == (None,) * 3
+
+
 def test_lost_start_with_restored_payload_is_reissued(world: World, five: list[str]) -> None:
     job_id = _running(world, five)
     _round_with_an_outlier(world, job_id, five)

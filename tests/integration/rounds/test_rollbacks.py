@@ -1,5 +1,6 @@
 """Training that goes wrong: a spike, a divergence; rolled back, shown, and without fault."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -97,6 +98,61 @@ def test_loss_spike_is_rolled_back_to_best_checkpoint(world: World, nodes: list[
     assert all(unit.included for unit in world.units(job_id, round=3))
 
 
+def test_units_begun_before_rollback_are_excluded(world: World, nodes: list[str]) -> None:
+    world.spec = replace(world.spec, training=replace(world.spec.training, round_delay=1, rounds=6))
+    job_id = world.running(nodes, document=world.spec.to_dict())
+    world.deliver_and_go_on(job_id, *nodes)
+    end_round(world, job_id)
+    deliver_spike(world, nodes)
+    world.dispatch(job_id)
+    end_round(world, job_id)
+    world.deliver_and_go_on(job_id, *nodes)
+    assert {unit.start_checkpoint_cid for unit in world.units(job_id, round=3)} == {world.checkpoint(job_id, 2)}
+    world.deliver(nodes[0])
+    committed = world.commit_and_go_on(job_id, nodes[1])
+    end_round(world, job_id)
+    [rollback] = rollbacks(world, job_id)
+    assert (rollback["round"], rollback["reason"]) == (3, "loss_spike")
+
+    committed.complete()
+    world.deliver_all(nodes[2:])
+    world.dispatch(job_id)
+    units = world.units(job_id, round=3)
+    excluded = "uploaded", False, "rolled_back"
+    assert [(one.status, one.included, one.exclusion_reason) for one in units] == [excluded] * 4
+    ahead = world.units(job_id, round=4)
+    assert {one.start_checkpoint_cid for one in ahead} == {world.checkpoint(job_id, 3)}
+    assert {(one.start_slot_state_cid, one.start_eager_payload_cid) for one in ahead} == {(None, None)}
+    end_round(world, job_id)
+    best, *repeated = (world.manifest(job_id, round_) for round_ in (rollback["to"], 3, 4))
+    assert [one.model for one in repeated] == [best.model] * 2
+    record = AggregationRecord.from_bytes(world.storage.get(repeated[1].aggregation or "", max_bytes=2**20))
+    assert (record.rolled_back_to, record.payloads) == (None, [])
+
+    world.deliver_and_go_on(job_id, *nodes)
+    assert None not in {one.start_eager_payload_cid for one in world.units(job_id, round=5)}
+    end_round(world, job_id)
+    assert {one.included for one in world.units(job_id, round=4)} == {True}
+    world.verify_uploaded(job_id)
+    assert {one.status for one in world.units(job_id, round=3)} == {"verified"}
+
+
+def test_late_unit_from_before_rollback_is_excluded(world: World, nodes: list[str]) -> None:
+    job_id = world.running(nodes, rounds=5)
+    late = world.work(nodes[3])
+    late.commit()
+    for node in nodes[:3]:
+        work = world.work(node)
+        world.call(leases.fail, work.lease.id, node, work.lease.token, "diverged", "loss is not finite at step 2")
+    end_round(world, job_id)
+    assert rollbacks(world, job_id) == [{"round": 1, "to": 0, "reason": "diverged"}]
+    late.complete()
+    world.dispatch(job_id)
+    [unit] = world.units(job_id, round=0, slot=3, status="uploaded")
+    assert (unit.included, unit.exclusion_reason) == (False, "rolled_back")
+    assert world.attempt(job_id, 1, 3).start_slot_state_cid is None
+
+
 def test_diverged_quorum_is_rolled_back_without_fault(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes, rounds=5)
     for round_ in range(3):
@@ -109,6 +165,10 @@ def test_diverged_quorum_is_rolled_back_without_fault(world: World, nodes: list[
             world.dispatch(job_id)
     job = world.read(job_id)
     assert (job.status, job.reason) == (JobStatus.FAILED, "diverged")
+    [shown] = why(world, job_id, "diverged")
+    assert "Lower the learning rates or check the data." in shown
+    losses = [float(one.validation_loss or 0) for one in checkpoints(world, job_id)]
+    assert f"lowest validation loss was {losses[0]:.3f} after round 0, the last {losses[2]:.3f} after round 2." in shown
     assert world.all(select(func.coalesce(func.sum(ProviderEpoch.lost), 0))) == [0]
 
 

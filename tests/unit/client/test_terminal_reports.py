@@ -13,6 +13,7 @@ from zoo_compute.replay.check import Attempt, Difference, UnitCheck
 from zoo_compute.terminal.job_reports import print_efficiency
 from zoo_compute.terminal.output import in_zen, print_table
 from zoo_compute.terminal.watch import describe
+from zoo_protocol.verification.training_faults import DIVERGED_ADVICE
 
 HONEST = "0x" + "a0" * 20
 
@@ -77,6 +78,8 @@ def test_events_are_described_in_sentences() -> None:
     known.data["validation_error"] = "0.2"
     assert describe(known) == "validation loss after round 2: 3.1 ± 0.2 (256 samples)"
     assert describe(Event(id=2, kind="step", data={"step": 1})) is None
+    ended = describe(Event(id=2, kind="status", data={"status": "failed", "reason": "diverged"}))
+    assert ended == f"job is failed (diverged). {DIVERGED_ADVICE}"
     lost = {"round": 0, "slot": 3, "provider": "0xab", "status": "rejected", "reason": "incorrect_computation"}
     assert describe(Event(id=3, kind="unit", data=lost)) == (
         "unit rejected: round 0, slot 3, 0xab (incorrect_computation)"

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from kit.payments.receipt_world import World
 
+from training_gym.aggregate.outer_step import initial_outer_state, save_outer_state
 from zoo_compute.audit.receipt import verify_job
 from zoo_compute.terminal.receipts import print_receipt
 from zoo_protocol.payments.job_record import AggregationRecord
@@ -47,7 +48,11 @@ def test_rolled_back_checkpoint_is_accepted(capsys: pytest.CaptureFixture[str]) 
     assert not ROLLBACK_CODES & {one.code for one in found.findings}
     assert found.receipt["rollbacks"] == [{"round": 2, "to": 1, "reason": "step_not_finite"}]
     print_receipt(found.receipt | {"ledger_reconciled": True})
-    assert "round 2 repeats the model after round 1: the outer step was not finite" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "round 2 repeats the model after round 1: the outer step was not finite" in shown
+    assert "Lower the learning rates" not in shown
+    print_receipt(found.receipt | {"ledger_reconciled": True, "outcome": "diverged"})
+    assert "Lower the learning rates or check the data." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -74,6 +79,46 @@ def test_reason_of_rollback_follows_from_record(
     roll_back(world, reason=reason)
     fault(world)
     assert ("wrong_rollback" in world.codes()) != is_true
+
+
+def roll_back_first_round(world: World, **changes: Any) -> dict[str, Any]:
+    """Let the second checkpoint repeat the first, and return its files.
+
+    ``changes`` are to the record of the second round.
+    """
+    before = AggregationRecord.from_bytes(world.files[world.manifest(1).aggregation or ""])
+    payloads = [replace(one, verdict="rolled_back") for one in before.payloads]
+    rollback = replace(before, payloads=payloads, rolled_back_to=0, rollback_reason="step_not_finite")
+    outer_state = world.put(save_outer_state(world.spec, initial_outer_state(world.spec)))
+    files: dict[str, Any] = {"model": world.manifest(0).model, "outer_state": outer_state, "update": None}
+    world.relink(1, aggregation=world.put(rollback.to_bytes()), slot_states={}, **files)
+    parent = world.record.checkpoints[1].cid
+    after = AggregationRecord.from_bytes(world.files[world.manifest(2).aggregation or ""])
+    world.relink(2, parent=parent, aggregation=world.put(replace(after, checkpoint=parent, **changes).to_bytes()))
+    return files
+
+
+@pytest.mark.parametrize("is_same", [True, False])
+def test_round_without_payloads_leaves_model(is_same: bool) -> None:
+    world = World()
+    moved = world.manifest(2).model
+    files = roll_back_first_round(world, payloads=[])
+    world.relink(2, **files | ({} if is_same else {"model": moved}))
+    assert (ROLLBACK_CODES & world.codes() == set()) == is_same
+
+
+@pytest.mark.parametrize("begun", [0, 1], ids=["before_rollback", "after_rollback"])
+def test_payload_from_before_rollback_is_found(begun: int) -> None:
+    world = World()
+    roll_back_first_round(world)
+    *units, last = world.record.units
+    last = replace(last, start_checkpoint_cid=world.record.checkpoints[begun].cid, start_slot_state_cid=None)
+    world.change("record", units=[*units, last])
+    assert ("wrong_aggregation" in world.codes()) == (begun == 0)
+    assert "wrong_start" not in world.codes()
+    last = replace(last, start_slot_state_cid=units[0].slot_state_cid)
+    world.change("record", units=[*units, last])
+    assert ("wrong_start" in world.codes()) == (begun == 1)
 
 
 @pytest.mark.parametrize(
