@@ -24,7 +24,7 @@ from training_gym.spec.costs import flops_per_unit
 from training_gym.spec.errors import ResultMismatch
 from training_gym.units.trace import Unit, check_result, state_digest, state_path
 from training_gym.units.unit import evaluate_start, replay_segment, run_unit
-from zoo_protocol.verification.training_faults import LARGEST_LOSS, LOSS_NOT_FINITE, loss_fault
+from zoo_protocol.verification.training_faults import LARGEST_LOSS, LOSS_NOT_FINITE, KnownLoss, loss_fault
 
 SPEC = spec_of(TINY)
 WINDOWS = 600
@@ -185,4 +185,4 @@ def test_infinite_loss_has_largest_mean(count: int) -> None:
     assert LossSums.from_bytes(found.to_bytes()) == found
     stated = loss_of(found)
     assert stated.validation_loss == f"{LARGEST_LOSS:.6f}"
-    assert loss_fault([5.5, float(stated.validation_loss)]) == LOSS_NOT_FINITE
+    assert loss_fault([KnownLoss(5.5), stated.known()]) == LOSS_NOT_FINITE
