@@ -127,7 +127,11 @@ class ExtendJob(CloneJob):
         default=None, ge=1, le=10_000, description="Further rounds; default: the missing ones, or as many again."
     )
     final_rate_share: float | None = Field(
-        default=None, ge=0, le=1, description="Share of the peak rates at the end; default: the first job's."
+        default=None,
+        ge=0,
+        le=1,
+        examples=[0.5],
+        description="Share of the peak rates at the end; default: the first job's.",
     )
 
 
