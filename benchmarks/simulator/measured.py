@@ -91,7 +91,8 @@ class Samples:
                 encode_vector(Format(self._sizes, settings.down_top_k, settings.down_value_bits, layout), mean)
             )
         start = initial_parameters(spec)
-        state = OuterState(*self._vectors[:3])  # nonzero, as after several rounds
+        # Nonzero, as after several rounds; rolled vectors have no common direction but that of their mean.
+        state = OuterState(np.mean(self._vectors, axis=0, dtype=np.float32), *self._vectors[1:3])
 
         def aggregated(count: int) -> Aggregate:
             found = aggregate(spec, start, dict(enumerate(payloads[:count])), outer_state=state)
