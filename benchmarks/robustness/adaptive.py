@@ -16,9 +16,9 @@ Wide = NDArray[np.float64]
 COVERS = ("noise", "last", "honest", "framed")
 """Directions that hide the harm: own noise, the last aggregate, honest payloads, and the opposite of some of these.
 
-The last makes honest payloads point against others, so that the rules exclude them.
+Framed payloads shall count as opposed, so that the rules exclude them.
 """
-FRAMED = 2
+_FRAMED = 2
 """Honest payloads whose opposite the attackers send, with a share of the last aggregate for the sign against it."""
 _FRAMED_LAST = 0.3
 LENGTHS = (1.0, 3.9)
@@ -71,7 +71,7 @@ def _points(round_: _Round, cover: str, angle: float, length: float, noise: np.r
     flipped = _unit(-round_.vectors.mean(axis=0))
     size = length * float(np.median(np.linalg.norm(round_.vectors, axis=1)))
     last = round_.last.astype(np.float64)
-    framed = -round_.vectors[:FRAMED].sum(axis=0) + _FRAMED_LAST * np.linalg.norm(round_.vectors[0]) * _unit(last)
+    framed = -round_.vectors[:_FRAMED].sum(axis=0) + _FRAMED_LAST * np.linalg.norm(round_.vectors[0]) * _unit(last)
     for number in range(len(round_.slots)):
         own = noise.standard_normal(len(flipped))
         honest = round_.vectors[number % len(round_.vectors)]

@@ -8,7 +8,7 @@ Five rules apply in turn to whole vectors, since rules by coordinate waste spars
    providers that agree on a payload therefore count once.
 3. Opposed: exclude a payload that points against the middle half of the others and against the last aggregate v, or
    clearly against the former. Distances of flipped payloads are not wider once honest ones are nearly orthogonal (a
-   mean cosine below 1/11), but signs still show them. An assumed bad quarter cannot move the middle half: neither to
+   mean cosine below 1/11), but signs still show them. An assumed bad quarter hardly moves the middle half: neither to
    hide each other, nor to make an honest payload opposed. Fewer than half of the payloads are excluded.
 4. Multi-Krum (Blanchard et al., 2017): exclude the payload with the widest neighbourhood while that is wider than
    ``OUTLIER`` times the median. Of n payloads at most f = min(n * ASSUMED_BAD, (n - 3) / 2) are excluded, together

@@ -63,12 +63,18 @@ def end_round(world: World, job_id: str) -> None:
     evaluation.validate(world.database, world.settings, world.storage, job_id)
 
 
-def test_loss_spike_is_rolled_back_to_best_checkpoint(world: World, nodes: list[str]) -> None:
-    job_id = world.running(nodes, rounds=5)
+def spiked_job(world: World, nodes: list[str], rounds: int) -> str:
+    """Return a job whose second round has just ended with a spike."""
+    job_id = world.running(nodes, rounds=rounds)
     world.deliver_all(nodes)
     end_round(world, job_id)
     deliver_spike(world, nodes)
     end_round(world, job_id)
+    return job_id
+
+
+def test_loss_spike_is_rolled_back_to_best_checkpoint(world: World, nodes: list[str]) -> None:
+    job_id = spiked_job(world, nodes, rounds=5)
     losses = [loss_in(one).known() for one in checkpoints(world, job_id)]
     best = losses.index(min(losses))
     assert loss_fault(losses) == LOSS_SPIKE
@@ -186,11 +192,7 @@ def test_diverging_replica_of_two_is_rolled_back(world: World, nodes: list[str])
 
 
 def test_spike_of_last_round_is_rolled_back(world: World, nodes: list[str]) -> None:
-    job_id = world.running(nodes, rounds=2)
-    world.deliver_all(nodes)
-    end_round(world, job_id)
-    deliver_spike(world, nodes)
-    end_round(world, job_id)
+    job_id = spiked_job(world, nodes, rounds=2)
     *earlier, final = checkpoints(world, job_id)
     best = min(earlier, key=lambda one: float(one.validation_loss or 0))
     assert (final.rolled_back_to, final.model_cid) == (best.round, best.model_cid)
