@@ -114,7 +114,10 @@ class Rounds:
         return found
 
     def _faults(self, since: int, round_: int) -> set[str | None]:
-        """Return the codes of a round's faults. Checkpoints before ``since`` do not count again."""
+        """Return the codes of a round's faults.
+
+        Checkpoints before ``since``, and units that started from them, do not count again.
+        """
         is_last = round_ + 1 == self._spec.training.rounds
         # Only the round's join could show these.
         faults: set[str | None] = {STEP_NOT_FINITE, FINAL_LOSS} if is_last else {STEP_NOT_FINITE}
@@ -124,7 +127,8 @@ class Rounds:
                 known.append(KnownLoss.of(checkpoint.validation_loss, checkpoint.validation_error))
                 if checkpoint.round >= since:
                     faults.add(loss_fault(known))
-        units = [unit for unit in self._record.units if unit.round == round_]
+        starts = {one.cid for one in self._record.checkpoints[since:]}
+        units = [one for one in self._record.units if one.round == round_ and one.start_checkpoint_cid in starts]
         usable = {unit.slot for unit in units if unit.status != "lost"}
         lost = Counter(unit.slot for unit in units if unit.reason == DIVERGED and unit.slot not in usable)
         if has_diverged(lost, self._nodes(), quorum(self._nodes())):

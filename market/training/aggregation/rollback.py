@@ -6,36 +6,49 @@ Replica states start afresh, and no payload of a unit begun before is aggregated
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from market.domain.lifecycle import UnitStatus
+from market.training.checkpoints.models import Checkpoint
+from market.training.checkpoints.service import loss_in
 from market.training.units.models import Unit
 from training_gym.exchange.deadlines import quorum
 from zoo_protocol.verification.training_faults import DIVERGED, KnownLoss, Rollback, has_diverged, loss_fault
 
 
-def diverged_units(units: Collection[Unit]) -> Counter[int]:
-    """Return the number of diverged units of each replica without a committed one."""
-    usable = {unit.slot for unit in units if unit.status not in (UnitStatus.LEASED, UnitStatus.LOST)}
-    return Counter(unit.slot for unit in units if unit.reason == DIVERGED and unit.slot not in usable)
+def known_losses(checkpoints: Sequence[Checkpoint]) -> dict[int, KnownLoss]:
+    """Return the known losses by the round of their checkpoint, ascending as the checkpoints."""
+    return {one.round: loss_in(one).known() for one in checkpoints if one.validation_loss is not None}
 
 
-def needed_rollback(
-    losses: Mapping[int, KnownLoss], since: int, units: Collection[Unit], nodes: int
-) -> Rollback | None:
+def needed_rollback(checkpoints: Sequence[Checkpoint], units: Collection[Unit], nodes: int) -> Rollback | None:
     """Return the rollback that a round needs, or None.
 
+    Losses and units from before the last rollback do not count again.
+
     Args:
-        losses: known losses by the round of their checkpoint, up to the present one.
-        since: round of the checkpoint of the last rollback; losses before it do not count again.
+        checkpoints: of the job, ascending, up to the round's own.
         units: of the round, lost ones too.
         nodes: replicas of the job.
     """
-    known = [loss for _, loss in sorted(losses.items())]
-    reason = loss_fault(known) if losses and max(losses) >= since else None
-    if reason is None and has_diverged(diverged_units(units), nodes, quorum(nodes)):
+    losses, since = known_losses(checkpoints), _last_rollback(checkpoints)
+    reason = loss_fault(list(losses.values())) if losses and max(losses) >= since else None
+    if reason is None and have_diverged(checkpoints, units, nodes):
         reason = DIVERGED
     return None if reason is None else Rollback(best_round(losses), reason)
+
+
+def have_diverged(checkpoints: Sequence[Checkpoint], units: Collection[Unit], nodes: int) -> bool:
+    """Return True if too many replicas gave up units of a round that began since the last rollback."""
+    begun = {one.cid for one in checkpoints if one.round >= _last_rollback(checkpoints)}
+    counted = [unit for unit in units if unit.start_checkpoint_cid in begun]
+    usable = {unit.slot for unit in counted if unit.status not in (UnitStatus.LEASED, UnitStatus.LOST)}
+    given_up = Counter(unit.slot for unit in counted if unit.reason == DIVERGED and unit.slot not in usable)
+    return has_diverged(given_up, nodes, quorum(nodes))
+
+
+def _last_rollback(checkpoints: Sequence[Checkpoint]) -> int:
+    return max((one.round for one in checkpoints if one.rolled_back_to is not None), default=0)
 
 
 def best_round(losses: Mapping[int, KnownLoss]) -> int:

@@ -29,7 +29,7 @@ from market.training.aggregation.payloads import (
     payloads_of,
     store_record,
 )
-from market.training.aggregation.rollback import best_round, needed_rollback
+from market.training.aggregation.rollback import best_round, known_losses, needed_rollback
 from market.training.checkpoints import repository as checkpoints_repository
 from market.training.checkpoints.models import Checkpoint
 from market.training.checkpoints.service import (
@@ -199,7 +199,8 @@ def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
         state = round_state(session, job, own, settings)
         if state.can_close(utc_now()):
             take_unit_losses(session, job_id, spec, own)
-        rollback, losses = _rollback(session, job, own)
+        checkpoints = checkpoints_repository.checkpoints(session, job_id)
+        rollback, losses = needed_rollback(checkpoints, own, job.nodes), known_losses(checkpoints)
         if rollback is not None and (state.can_close(utc_now()) or rollback.reason == DIVERGED):
             return _rolled_back(job, spec, checkpoint, units, rollback)
         best = checkpoints_repository.checkpoint(session, job_id, best_round(losses))
@@ -234,14 +235,6 @@ def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
             losses=losses,
             best_cid="" if best is None else best.cid,
         )
-
-
-def _rollback(session: Session, job: Job, units: list[Unit]) -> tuple[Rollback | None, dict[int, KnownLoss]]:
-    """Return the rollback that the job's round needs, and the losses by round."""
-    found = checkpoints_repository.checkpoints(session, job.id)
-    losses = {one.round: loss_in(one).known() for one in found if one.validation_loss is not None}
-    since = max((one.round for one in found if one.rolled_back_to is not None), default=0)
-    return needed_rollback(losses, since, units, job.nodes), losses
 
 
 def _rolled_back(

@@ -34,10 +34,12 @@ def spike(world: World, round_: int = 1, loss: str = "9.000000", error: str = "0
     world.change("record", checkpoints=shown)
 
 
-def give_up(world: World, status: str) -> None:
-    """Let a unit of each replica in the second round be given up."""
-    units = world.record.units
-    lost = [replace(units[-1], slot=slot, status=status, reason="diverged") for slot in range(2)]
+def give_up(world: World, status: str, begun: int = 1) -> None:
+    """Let a unit of each replica in the second round be given up; it started from checkpoint ``begun``."""
+    units, start = world.record.units, world.record.checkpoints[begun].cid
+    lost = [
+        replace(units[-1], slot=slot, status=status, reason="diverged", start_checkpoint_cid=start) for slot in range(2)
+    ]
     world.change("record", units=[*units[:-1], *lost])
 
 
@@ -119,6 +121,15 @@ def test_payload_from_before_rollback_is_found(begun: int) -> None:
     last = replace(last, start_slot_state_cid=units[0].slot_state_cid)
     world.change("record", units=[*units, last])
     assert ("wrong_start" in world.codes()) == (begun == 1)
+
+
+@pytest.mark.parametrize("begun", [0, 1], ids=["before_rollback", "after_rollback"])
+def test_units_of_second_rollback_follow_first(begun: int) -> None:
+    world = World()
+    roll_back_first_round(world)
+    roll_back(world, reason="diverged")
+    give_up(world, "lost", begun)
+    assert ("wrong_rollback" in world.codes()) == (begun == 0)
 
 
 @pytest.mark.parametrize(

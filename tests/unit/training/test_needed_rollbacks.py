@@ -1,0 +1,31 @@
+"""Rollbacks that a round needs, from its job's checkpoints and units."""
+
+from typing import Any
+
+from market.training.aggregation.rollback import needed_rollback
+from market.training.checkpoints.models import Checkpoint
+from market.training.units.models import Unit
+from zoo_protocol.verification.training_faults import DIVERGED, Rollback
+
+REPLICAS = 3
+
+
+def checkpoints(*losses: str | None, rolled_back: int | None = None) -> list[Checkpoint]:
+    """Return a job's checkpoints by their losses; that of round ``rolled_back`` repeats the first."""
+    return [
+        Checkpoint(round=round_, cid=f"c{round_}", validation_loss=loss, rolled_back_to=to)
+        for round_, loss in enumerate(losses)
+        for to in [0 if round_ == rolled_back else None]
+    ]
+
+
+def given_up(start: int, slots: int = REPLICAS, **changes: Any) -> list[Unit]:
+    """Return a unit of each replica that diverged from the checkpoint of round ``start``."""
+    fields = {"status": "lost", "reason": DIVERGED, "start_checkpoint_cid": f"c{start}"} | changes
+    return [Unit(slot=slot, **fields) for slot in range(slots)]
+
+
+def test_units_begun_before_rollback_do_not_repeat_it() -> None:
+    known = checkpoints("3.0", "9.0", "3.0", rolled_back=2)
+    assert needed_rollback(known, given_up(1), REPLICAS) is None
+    assert needed_rollback(known, given_up(2), REPLICAS) == Rollback(0, DIVERGED)
