@@ -24,8 +24,8 @@ from zoo_protocol.verification.training_faults import (
     STEP_NOT_FINITE,
     KnownLoss,
     Rollback,
+    checkpoint_fault,
     has_diverged,
-    loss_fault,
 )
 
 Fetch = Callable[[str | None, str | None], bytes | None]
@@ -121,12 +121,12 @@ class Rounds:
         is_last = round_ + 1 == self._spec.training.rounds
         # Only the round's join could show these.
         faults: set[str | None] = {STEP_NOT_FINITE, FINAL_LOSS} if is_last else {STEP_NOT_FINITE}
-        known: list[KnownLoss] = []
+        known: dict[int, KnownLoss] = {}
         for checkpoint in self._record.checkpoints[: round_ + 1]:
             if checkpoint.validation_loss is not None:
-                known.append(KnownLoss.of(checkpoint.validation_loss, checkpoint.validation_error))
+                known[checkpoint.round] = KnownLoss.of(checkpoint.validation_loss, checkpoint.validation_error)
                 if checkpoint.round >= since:
-                    faults.add(loss_fault(known))
+                    faults.add(checkpoint_fault(known))
         starts = {one.cid for one in self._record.checkpoints[since:]}
         units = [one for one in self._record.units if one.round == round_ and one.start_checkpoint_cid in starts]
         usable = {unit.slot for unit in units if unit.status != "lost"}

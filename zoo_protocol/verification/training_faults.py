@@ -55,17 +55,29 @@ class KnownLoss(NamedTuple):
 def loss_fault(losses: Sequence[KnownLoss]) -> str | None:
     """Return the code of the newest loss's fault, given the job's losses in order; None if fine.
 
-    A spike is a loss above the best one by more than a fifth of it, and by a quarter of what training had gained. It is
-    also three standard errors of both losses above that limit.
+    A spike is a loss above an earlier one by more than a fifth of it, and by a quarter of what training had gained. It
+    is also three standard errors of both losses above that limit.
     """
     if not losses:
         return None
-    newest, best = losses[-1], min(losses)
+    first, newest = losses[0], losses[-1]
     if not math.isfinite(newest.loss) or newest.loss >= LARGEST_LOSS:
         return LOSS_NOT_FINITE
-    limit = best.loss + max(_LOSS_SHARE * best.loss, _GAIN_SHARE * (losses[0].loss - best.loss))
-    noise = math.hypot(newest.counted_error, best.counted_error)
-    return LOSS_SPIKE if newest.loss > limit + _ERRORS * noise else None
+    return LOSS_SPIKE if any(_is_spike(newest, one, first) for one in losses) else None
+
+
+def _is_spike(newest: KnownLoss, earlier: KnownLoss, first: KnownLoss) -> bool:
+    limit = earlier.loss + max(_LOSS_SHARE * earlier.loss, _GAIN_SHARE * (first.loss - earlier.loss))
+    return newest.loss > limit + _ERRORS * math.hypot(newest.counted_error, earlier.counted_error)
+
+
+def checkpoint_fault(losses: Mapping[int, KnownLoss]) -> str | None:
+    """Return the code of the newest checkpoint's fault, given the known losses by round.
+
+    It remains one when further losses become known. So a spike needs the first loss, which limits it.
+    """
+    fault = loss_fault([loss for _, loss in sorted(losses.items())])
+    return None if fault == LOSS_SPIKE and 0 not in losses else fault
 
 
 def has_diverged(given_up: Mapping[int, int], nodes: int, quorum: int) -> bool:

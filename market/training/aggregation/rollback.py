@@ -13,7 +13,7 @@ from market.training.checkpoints.models import Checkpoint
 from market.training.checkpoints.service import loss_in
 from market.training.units.models import Unit
 from training_gym.exchange.deadlines import quorum
-from zoo_protocol.verification.training_faults import DIVERGED, KnownLoss, Rollback, has_diverged, loss_fault
+from zoo_protocol.verification.training_faults import DIVERGED, KnownLoss, Rollback, checkpoint_fault, has_diverged
 
 
 def known_losses(checkpoints: Sequence[Checkpoint]) -> dict[int, KnownLoss]:
@@ -32,7 +32,7 @@ def needed_rollback(checkpoints: Sequence[Checkpoint], units: Collection[Unit], 
         nodes: replicas of the job.
     """
     losses, since = known_losses(checkpoints), _last_rollback(checkpoints)
-    reason = loss_fault(list(losses.values())) if losses and max(losses) >= since else None
+    reason = checkpoint_fault(losses) if losses and max(losses) >= since else None
     if reason is None and have_diverged(checkpoints, units, nodes):
         reason = DIVERGED
     return None if reason is None else Rollback(best_round(losses), reason)

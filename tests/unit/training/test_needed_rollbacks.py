@@ -2,10 +2,19 @@
 
 from typing import Any
 
+import pytest
+
 from market.training.aggregation.rollback import needed_rollback
 from market.training.checkpoints.models import Checkpoint
 from market.training.units.models import Unit
-from zoo_protocol.verification.training_faults import DIVERGED, Rollback
+from zoo_protocol.verification.training_faults import (
+    DIVERGED,
+    LOSS_NOT_FINITE,
+    LOSS_SPIKE,
+    KnownLoss,
+    Rollback,
+    loss_fault,
+)
 
 REPLICAS = 3
 
@@ -29,3 +38,23 @@ def test_units_begun_before_rollback_do_not_repeat_it() -> None:
     known = checkpoints("3.0", "9.0", "3.0", rolled_back=2)
     assert needed_rollback(known, given_up(1), REPLICAS) is None
     assert needed_rollback(known, given_up(2), REPLICAS) == Rollback(0, DIVERGED)
+
+
+@pytest.mark.parametrize(
+    ("losses", "reason"),
+    [
+        ((None, "5.0", "6.1"), None),
+        (("10.0", "5.0", "6.1"), None),
+        (("5.5", "5.0", "6.1"), LOSS_SPIKE),
+        ((None, "5.0", "999999.0"), LOSS_NOT_FINITE),
+    ],
+    ids=["first_unknown", "first_high", "first_low", "not_finite"],
+)
+def test_spike_needs_first_loss(losses: tuple[str | None, ...], reason: str | None) -> None:
+    found = needed_rollback(checkpoints(*losses), [], REPLICAS)
+    assert (None if found is None else found.reason) == reason
+
+
+def test_lower_loss_known_later_confirms_spike() -> None:
+    first, newest = KnownLoss(5.0, 0.01), KnownLoss(6.3, 0.05)
+    assert loss_fault([first, newest]) == loss_fault([first, KnownLoss(4.99, 0.2), newest]) == LOSS_SPIKE
