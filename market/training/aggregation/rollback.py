@@ -39,7 +39,7 @@ def needed_rollback(checkpoints: Sequence[Checkpoint], units: Collection[Unit], 
 
 
 def have_diverged(checkpoints: Sequence[Checkpoint], units: Collection[Unit], nodes: int) -> bool:
-    """Return True if too many replicas gave up units of a round that began since the last rollback."""
+    """Return True if too many replicas diverged in units begun since the last rollback."""
     begun = {one.cid for one in checkpoints if one.round >= _last_rollback(checkpoints)}
     counted = [unit for unit in units if unit.start_checkpoint_cid in begun]
     usable = {unit.slot for unit in counted if unit.status not in (UnitStatus.LEASED, UnitStatus.LOST)}

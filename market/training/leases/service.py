@@ -169,7 +169,7 @@ def abandon(
     elif lease.kind == LeaseKind.PIN:
         enqueue_after_commit(session, "jobs.dispatch", job.id)
     elif lease.kind == LeaseKind.TRAIN and unit is not None and unit.status in units_repository.OPEN_UNIT:
-        is_blameless = reason == DIVERGED or _ran_out_of_memory(session, unit, reason)
+        is_blameless = _has_diverged(unit, reason) or _ran_out_of_memory(session, unit, reason)
         transition_unit(session, unit, UnitEvent.LOSE, at=now, reason=reason)
         if unit.payload_cid is not None:
             _withdraw_declaration(session, unit)
@@ -179,6 +179,14 @@ def abandon(
             reliability.record_lost_unit(session, lease.holder, now)
         _free_slot(session, job.id, lease.holder)
         settle_if_decided(session, job, now)
+
+
+def _has_diverged(unit: Unit, reason: str) -> bool:
+    """Return whether the unit diverged, as far as is known before another node trains it.
+
+    A committed unit has a finite end.
+    """
+    return reason == DIVERGED and unit.status != UnitStatus.COMMITTED
 
 
 def _ran_out_of_memory(session: Session, unit: Unit, reason: str) -> bool:

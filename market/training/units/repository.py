@@ -15,6 +15,7 @@ from market.training.units.models import Unit
 
 OPEN_UNIT = (UnitStatus.LEASED, UnitStatus.COMMITTED)
 DELIVERED_UNIT = (UnitStatus.UPLOADED, UnitStatus.CHECKING, UnitStatus.DISPUTED, UnitStatus.VERIFIED)
+_START = "start_slot_state_cid", "start_slot_state_digest", "start_restored_payload_cid", "start_eager_payload_cid"
 _RESTORABLE = Unit.to_restore & Unit.status.not_in((UnitStatus.REJECTED, UnitStatus.DISPUTED))
 
 
@@ -108,6 +109,17 @@ def has_lost_for(session: Session, job_id: str, provider: str, reason: str) -> b
     """Return whether the provider has lost a unit of the job for this reason."""
     query = select(Unit.id).where(Unit.job_id == job_id, Unit.provider == provider, Unit.reason == reason)
     return session.scalar(query.where(Unit.status == UnitStatus.LOST).limit(1)) is not None
+
+
+def refuted_claims(session: Session, unit: Unit, reason: str) -> list[str]:
+    """Return the nodes that gave up the same unit for ``reason``, before a commitment.
+
+    Its round, replica and start are those of ``unit``. All nodes of a job are of one environment class.
+    """
+    names = "job_id", "round", "slot", "start_checkpoint_cid", *_START
+    same = [getattr(Unit, name).is_not_distinct_from(getattr(unit, name)) for name in names]
+    lost = Unit.status == UnitStatus.LOST, Unit.reason == reason, Unit.committed_at.is_(None)
+    return list(session.scalars(select(Unit.provider).where(*same, *lost).order_by(Unit.id)))
 
 
 def probes(session: Session, job_id: str) -> dict[str, str]:

@@ -151,9 +151,11 @@ def test_unit_refuted_during_open_round_is_retrained(world: World, nodes: list[s
         ("training", [OUT_OF_MEMORY, OUT_OF_MEMORY], 1),
         ("training", ["input_missing"], 1),
         ("committed", [OUT_OF_MEMORY], 1),
+        ("training", ["diverged"], 0),
+        ("committed", ["diverged"], 1),
     ],
 )
-def test_first_unit_beyond_memory_costs_no_reliability(
+def test_blameless_unit_costs_no_reliability(
     world: World, nodes: list[str], stage: str, codes: list[str], lost: int
 ) -> None:
     job_id = world.running(nodes)
@@ -163,4 +165,20 @@ def test_first_unit_beyond_memory_costs_no_reliability(
         world.call(leases.fail, work.lease.id, nodes[0], work.lease.token, code, "a test")
         world.dispatch(job_id)
     counted = select(func.coalesce(func.sum(ProviderEpoch.lost), 0)).where(ProviderEpoch.provider == nodes[0])
+    assert world.all(counted) == [lost]
+
+
+@pytest.mark.parametrize(("start", "lost"), [(None, 1), ("another", 0)], ids=["same_unit", "other_start"])
+def test_refuted_divergence_costs_reliability(world: World, nodes: list[str], start: str | None, lost: int) -> None:
+    job_id = world.running(nodes[:2])
+    work = world.work(nodes[0])
+    world.call(leases.fail, work.lease.id, nodes[0], work.lease.token, "diverged", "loss is not finite at step 2")
+    [claimed] = world.units(job_id, status="lost")
+    world.change(Unit, claimed.id, start_slot_state_cid=start)
+    world.dispatch(job_id)
+    unit = world.attempt(job_id, 0, claimed.slot)
+    world.deliver(unit.provider)
+    counted = select(func.coalesce(func.sum(ProviderEpoch.lost), 0)).where(ProviderEpoch.provider == nodes[0])
+    assert world.all(counted) == [0]
+    world.verify_uploaded(job_id)
     assert world.all(counted) == [lost]

@@ -35,7 +35,7 @@ def spike(world: World, round_: int = 1, loss: str = "9.000000", error: str = "0
 
 
 def give_up(world: World, status: str, begun: int = 1) -> None:
-    """Let a unit of each replica in the second round be given up; it started from checkpoint ``begun``."""
+    """Let a second-round unit of each replica, begun from checkpoint ``begun``, be given up."""
     units, start = world.record.units, world.record.checkpoints[begun].cid
     lost = [
         replace(units[-1], slot=slot, status=status, reason="diverged", start_checkpoint_cid=start) for slot in range(2)

@@ -20,7 +20,7 @@ REPLICAS = 3
 
 
 def checkpoints(*losses: str | None, rolled_back: int | None = None) -> list[Checkpoint]:
-    """Return a job's checkpoints by their losses; that of round ``rolled_back`` repeats the first."""
+    """Return checkpoints with these losses; that of round ``rolled_back`` repeats the first."""
     return [
         Checkpoint(round=round_, cid=f"c{round_}", validation_loss=loss, rolled_back_to=to)
         for round_, loss in enumerate(losses)
