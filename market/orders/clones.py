@@ -60,34 +60,44 @@ def extend(
     given = changes.model_dump(exclude_none=True)
     rounds = given.pop("rounds", None) or job.rounds - job.current_round or job.rounds
     share = given.pop("final_rate_share", None)
-    spec = continuation(job.spec, last[0].round, last[0].cid, rounds, given.get("nodes", job.nodes))
+    spec = continuation(job.spec, last[0].round, last[0].cid, rounds)
     if share is not None:
         spec["training_config"]["final_rate_share"] = share
     return _request(network, job, spec, given)
 
 
-def continuation(spec: Mapping[str, Any], done: int, checkpoint: str, rounds: int, nodes: int) -> dict[str, Any]:
+def continuation(spec: Mapping[str, Any], done: int, checkpoint: str, rounds: int) -> dict[str, Any]:
     """Return the specification of a job that goes on after ``done`` rounds of ``spec``.
 
     The rates start at their place in the schedule, or at their peak if they ended at 0. The data go on in the same
-    order, also for other numbers of nodes: rounds before count as rounds of these.
+    order.
     """
     training, data = dict(spec["training_config"]), dict(spec["data_config"])
     first, final = data.get("start_rate_share", 1.0), training["final_rate_share"]
     share = final if done == training["rounds"] else first - (first - final) * done / training["rounds"]
-    units = (data.get("start_round", 0) + done) * data.get("replicas", 1)
     training |= {"rounds": rounds, "warmup_steps": min(training["warmup_steps"], rounds * training["inner_steps"])}
     data |= {
         "start_checkpoint": checkpoint,
-        "start_round": math.ceil(units / nodes),
+        "start_round": data.get("start_round", 0) + done,
         "start_rate_share": share or 1.0,
     }
     return {**spec, "training_config": training, "data_config": data}
 
 
-def _request(network: NetworkParameters, job: Job, spec: Mapping[str, Any], changes: Mapping[str, object]) -> JobSpec:
+def settings_on_nodes(data: Mapping[str, Any], nodes: int) -> dict[str, Any]:
+    """Return a ``data_config`` without its replicas, for as many ``nodes``.
+
+    Rounds before a start checkpoint count as rounds of these, so that no number of nodes reads their data again.
+    """
+    found = {name: value for name, value in data.items() if name != "replicas"}
+    if "start_round" in found:
+        found["start_round"] = math.ceil(found["start_round"] * data.get("replicas", 1) / nodes)
+    return found
+
+
+def _request(network: NetworkParameters, job: Job, spec: Mapping[str, Any], changes: Mapping[str, Any]) -> JobSpec:
     wait = max(job.wait_until - job.created_at, _MIN_WAIT)
-    data = {name: value for name, value in spec["data_config"].items() if name != "replicas"}  # as many as nodes
+    data = settings_on_nodes(spec["data_config"], changes.get("nodes", job.nodes))
     data.setdefault("validation_samples", 0)  # left out of a specification, filled in by a request
     requirements = {name: value for name, value in job.requirements.items() if name != "min_mflops"}  # of the units
     return JobSpec.model_validate(

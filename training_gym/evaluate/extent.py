@@ -8,7 +8,8 @@ from typing import Any
 from training_gym.data.dataset import DatasetManifest, Split
 from training_gym.evaluate.sums import LossSums
 from training_gym.spec.config import MAX_EVALUATED, TrainingSpec
-from training_gym.spec.costs import flops_per_evaluation, flops_per_unit
+from training_gym.spec.costs import flops_per_evaluation, flops_per_unit, targets_per_sample
+from training_gym.spec.errors import ResultMismatch
 
 MAX_WINDOWS = 256
 MAX_FINAL_WINDOWS = 1 << 14
@@ -55,6 +56,20 @@ def is_enough(spec: TrainingSpec, round_: int, samples: int, loss: tuple[float, 
     if loss[1] <= WANTED_ERROR * loss[0] or samples >= min(size, evaluation_limit(spec, round_)):
         return True
     return is_of_units(spec, round_, samples) and samples >= min(size, MAX_FLOPS // flops_per_evaluation(spec))
+
+
+def check_record(spec: TrainingSpec, data: bytes) -> None:
+    """Check the form of a unit's record and its numbers; a replay checks its sums.
+
+    A false record of more targets than its samples can have would outweigh those of all other units.
+
+    Raises:
+        ResultMismatch: malformed, or of too many samples or targets.
+    """
+    found = LossSums.from_bytes(data)
+    if found.samples > spec.validation_samples or found.targets > found.samples * targets_per_sample(spec):
+        detail = f"has {found.samples} samples and {found.targets} targets, more than the specification"
+        raise ResultMismatch("evaluation_malformed", "evaluation", detail)
 
 
 def affordable_samples(spec: TrainingSpec) -> int:

@@ -80,6 +80,11 @@ def rows_per_sample(spec: TrainingSpec) -> int:
     return 2 if spec.training.objective == "dpo" else 1
 
 
+def targets_per_sample(spec: TrainingSpec) -> int:
+    """Return the most targets of a sample; a preference counts as one."""
+    return 1 if spec.training.objective == "dpo" else spec.model.sequence_length
+
+
 def samples_at_once(spec: TrainingSpec) -> int:
     """Return the samples of a micro-batch."""
     part = spec.training.batch_size // spec.training.gradient_shards

@@ -49,8 +49,8 @@ API_VARIABLE = "ZOO_API_URL"
 API_KEY_VARIABLE = "ZOO_API_KEY"
 MAX_DOWNLOAD_BYTES = 1 << 37
 _JOB_ID = re.compile("0x[0-9a-fA-F]{64}")
-_OF_NODES = {"replicas", "validation_samples"}
-_OF_SCHEDULE = {"rounds", "warmup_steps", "final_rate_share", "start_checkpoint", "start_round", "start_rate_share"}
+_OF_NODES = {"replicas", "validation_samples", "start_round"}
+_OF_SCHEDULE = {"rounds", "warmup_steps", "final_rate_share", "start_checkpoint", "start_rate_share"}
 _PROPOSED = {"clone": _OF_NODES, "extend": _OF_NODES | _OF_SCHEDULE}
 """Settings of a specification that the market chooses in a proposal."""
 

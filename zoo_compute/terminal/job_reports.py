@@ -49,6 +49,7 @@ def approval(*, yes: bool) -> Approve:
         expected = found.cost_at_last_price_wei or found.cost_at_reserve_wei
         plan = {
             "rounds": _rounds(found),
+            "rate schedule": found.rate_schedule or "unknown",
             "into escrow": f"{format_zen(budget_wei)} ZEN; what is not spent comes back",
             "balance": f"{format_zen(found.balance_wei)} ZEN",
             "deposited now": f"{format_zen(found.deposit_needed_wei)} ZEN",

@@ -26,12 +26,12 @@ from market.training.units.facts import unit_spec
 from market.training.units.models import Unit
 from training_gym.compress.link_adaptation import with_top_k
 from training_gym.compress.payload_format import decode, payload_size
-from training_gym.evaluate.sums import LossSums
+from training_gym.evaluate.extent import check_record
 from training_gym.exchange.deadlines import start_slot_state
 from training_gym.exchange.early_start import start_parameters
 from training_gym.model.layout import NamedArrays
 from training_gym.spec.config import CHUNK, TrainingSpec
-from training_gym.spec.errors import GymError, PayloadError, ResultMismatch
+from training_gym.spec.errors import GymError, PayloadError
 from training_gym.units import trace as trace_of_unit
 from training_gym.units.replica_state import (
     ReplicaState,
@@ -150,19 +150,12 @@ def _check_ends(
     )
     leaves = [from_hex(leaf) for leaf in result.leaves]
     try:
-        _check_evaluation(spec, ends.evaluation)
+        if ends.evaluation:  # a split may have no sample for this slot, which the replay checks too
+            check_record(spec, ends.evaluation)
         check_ends(_place(job, unit), spec, _checkpoint(storage, spec, unit), leaves, ends)
     except GymError as error:
         return Refusal(error.code, error.field, str(error))
     return None
-
-
-def _check_evaluation(spec: TrainingSpec, evaluation: bytes) -> None:
-    """Check the form of a unit's evaluation; a replay checks its sums. Raises ResultMismatch."""
-    if not evaluation:  # a split may have no sample for this slot, which the replay checks too
-        return
-    if LossSums.from_bytes(evaluation).samples > spec.validation_samples:
-        raise ResultMismatch("evaluation_malformed", "evaluation", "has more samples than the specification")
 
 
 def _start_digest(spec: TrainingSpec, unit: Unit) -> bytes:

@@ -84,6 +84,7 @@ def test_budget_is_escrowed_only_with_consent(
     refused = cli("job", "submit", job, code=ExitCode.FAILED)
     assert "into escrow    10 ZEN; what is not spent comes back" in refused
     assert "rounds         2\n" in refused
+    assert "rate schedule  warm-up over " in refused  # of a continuation also what it keeps
     assert cli.json("job", "list") == []
     answer("y\n")
     first = cli("job", "submit", job).strip()

@@ -158,6 +158,8 @@ def test_trained_job_is_extended_from_checkpoint_and_cloned(api: httpx.Client, w
     made = world.all(select(Checkpoint.cid).where(Checkpoint.job_id == continued))
     before, after = (CheckpointManifest.from_bytes(world.storage.get(cid, max_bytes=1 << 20)) for cid in (*last, *made))
     assert before.outer_state == after.outer_state is not None
+    copied = payer_of(api, world, continued).post(f"/v1/jobs/{continued}/clone", json={"nodes": 2}).json()
+    assert copied["request"]["data_config"]["start_round"] == 2  # of two nodes, as much data as one of four
 
 
 def test_far_wait_is_cloned_and_refused_elsewhere(api: httpx.Client, world: World) -> None:

@@ -8,7 +8,7 @@ import pytest
 from kit.training import SMALL, TEXT
 
 from benchmarks.training.trainers import train_unit
-from market.orders.clones import continuation
+from market.orders.clones import continuation, settings_on_nodes
 from training_gym.aggregate.aggregation import aggregate
 from training_gym.aggregate.outer_step import OuterState, initial_outer_state
 from training_gym.data.dataset import one_shard, order_seed, unit_places
@@ -102,8 +102,8 @@ def test_continuation_on_other_nodes_reads_next_data(nodes: int) -> None:
         return [one for n in rounds for slot in slots for one in unit_places(spec, order, n, slot, range(5))]
 
     before = spec_with({"start_model": CHECKPOINT}, rounds=3)
-    document = continuation(before.to_dict(), 3, CHECKPOINT[::-1], 2, nodes)
-    document["data_config"]["replicas"] = nodes
+    document = continuation(before.to_dict(), 3, CHECKPOINT[::-1], 2)
+    document["data_config"] = settings_on_nodes(document["data_config"], nodes)
     after = TrainingSpec.from_dict(document, nodes)
     assert order_seed(after) == order_seed(before)
     assert not set(read(before)) & set(read(after))
@@ -112,19 +112,19 @@ def test_continuation_on_other_nodes_reads_next_data(nodes: int) -> None:
 
 def test_continuation_of_stopped_job_has_its_rates() -> None:
     whole = spec_with(final_rate_share=0.1)
-    rest = TrainingSpec.from_dict(continuation(whole.to_dict(), 4, CHECKPOINT, 8, 2))
+    rest = TrainingSpec.from_dict(continuation(whole.to_dict(), 4, CHECKPOINT, 8))
     expected = [rate_share(whole.training, round_, step, 99) for round_ in range(4, 12) for step in range(5)]
     found = [
         rate_share(rest.training, round_, step, 99, rest.start_rate_share) for round_ in range(8) for step in range(5)
     ]
     assert found == pytest.approx(expected)
-    ended = continuation(spec_with().to_dict(), 12, CHECKPOINT, 4, 2)
+    ended = continuation(spec_with().to_dict(), 12, CHECKPOINT, 4)
     assert ended["data_config"]["start_rate_share"] == 1.0
 
 
 def test_short_continuation_has_short_warmup() -> None:
     whole = spec_with(warmup_steps=10)
-    rest = TrainingSpec.from_dict(continuation(whole.to_dict(), 11, CHECKPOINT, 1, 2))
+    rest = TrainingSpec.from_dict(continuation(whole.to_dict(), 11, CHECKPOINT, 1))
     assert (rest.training.rounds, rest.training.warmup_steps) == (1, 5)
 
 

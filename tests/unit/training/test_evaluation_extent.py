@@ -10,6 +10,7 @@ from training_gym.evaluate.extent import (
     MAX_FINAL_WINDOWS,
     MAX_FLOPS,
     affordable_samples,
+    check_record,
     is_enough,
     is_enough_of_first,
     settings_with_samples,
@@ -17,7 +18,7 @@ from training_gym.evaluate.extent import (
 from training_gym.evaluate.sums import LossSums
 from training_gym.spec.config import MAX_EVALUATED, TrainingSpec
 from training_gym.spec.costs import flops_per_evaluation, flops_per_unit
-from training_gym.spec.errors import ManifestError, SpecError
+from training_gym.spec.errors import ManifestError, ResultMismatch, SpecError
 
 CID, LENGTH = "b" * 59, 8
 MODEL = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "sequence_length": LENGTH}
@@ -122,3 +123,11 @@ def test_costly_first_model_is_left_to_units() -> None:
     assert 8 < MAX_FLOPS // flops_per_evaluation(spec) < 32
     assert is_enough_of_first(spec, wide)
     assert not is_enough(spec, spec.training.rounds, 32, (wide.loss, wide.error), 10**6)
+
+
+@pytest.mark.parametrize("counts", [[LENGTH] * 4, [LENGTH, LENGTH + 1], [10**25, 0]])
+def test_record_beyond_specification_is_refused(counts: list[int]) -> None:
+    spec = TrainingSpec.from_dict(job({}, validation_samples=3), 4)
+    check_record(spec, LossSums.of([2.0] * 3, [LENGTH] * 3).to_bytes())
+    with raises_code(ResultMismatch, "evaluation_malformed"):
+        check_record(spec, LossSums.of([2.0] * len(counts), counts).to_bytes())
