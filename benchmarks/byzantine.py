@@ -20,11 +20,13 @@ workers at these defaults, one of them an attacker, relative to four honest ones
 
 Long part
 ---------
-``long_ATTACK_25`` and ``_37`` are under ours, after 200 rounds of 8 steps at the default method. They are relative to
-eight honest workers under ours. The attack ``adaptive`` knows all rules (``robustness/adaptive.py``): it sends the most
-harmful of the payloads that aggregation accepts. In ``flip`` each attacker sends the opposite of its own honest
-payload. ``--kept`` reports kept runs without measuring. An interrupted run continues from its last tenth round. All
-losses are of 4,096 windows.
+``adaptive_25_ours``, ``adaptive_37_ours`` and ``long_ATTACK_25_ours`` are after 200 rounds of 8 steps at the default
+method, relative to eight honest workers under ours. So are ``worst_25_ours`` and ``diverged_37_ours``; the short part's
+are ``short_worst_25_ours`` and ``short_diverged_37_ours``. The attack ``adaptive`` knows all rules
+(``robustness/adaptive.py``): it sends the most harmful of the payloads that aggregation accepts. In ``flip`` each
+attacker sends the opposite of its own honest payload. ``--kept`` reports kept runs without measuring. Runs on another
+text, as of another Python, are kept apart. An interrupted run continues from its last tenth round. All losses are of
+4,096 windows.
 """
 
 import tempfile
@@ -215,8 +217,9 @@ def short_part(quick: bool) -> list[Row]:
         progress(f"seed {seed}: default settings done")
     rows = [row(name, "relative", values) for name, values in losses.items()]
     worst = [max(losses[f"{attack}_25_ours"][seed] for attack in attacks) for seed in range(len(diverged))]
-    rows.append(row("worst_25_ours", "relative", worst, "the worst attack of each seed"))
-    rows.append(row("diverged_37_ours", "attacks", diverged, f"of {len(attacks)}; ended no better than it started"))
+    rows.append(row("short_worst_25_ours", "relative", worst, "the worst attack of each seed"))
+    note = f"of {len(attacks)}; ended no better than it started"
+    rows.append(row("short_diverged_37_ours", "attacks", diverged, note))
     return rows
 
 
