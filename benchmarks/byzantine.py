@@ -40,7 +40,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.report import Row, print_report, progress, report_options, row
+from benchmarks.report import Row, count, end, print_report, progress, report_options, row
 from benchmarks.robustness import long_runs
 from benchmarks.robustness.kept import ROOT, KeptRuns
 from benchmarks.robustness.long_runs import WINDOWS
@@ -243,9 +243,11 @@ def _by_default(
 def main() -> None:
     options = report_options("byzantine")
     options.add_argument("--part", choices=("all", "short", "long"), default="all", help="part to measure")
-    options.add_argument("--seeds", type=int, default=3, help="number of seeds of the long part (default: 3)")
+    options.add_argument("--seeds", type=count, default=3, help="number of seeds of the long part (default: 3)")
     options.add_argument("--kept", action="store_true", help="report the kept long runs without measuring")
     chosen = options.parse_args()
+    if chosen.kept and (chosen.quick or chosen.part == "short"):
+        options.error("--kept reports long runs; leave out --quick and --part short")
     torch.set_num_threads(1)
     started, rows = time.perf_counter(), []
     if chosen.part != "long" and not chosen.kept:
@@ -259,6 +261,7 @@ def main() -> None:
             else:
                 rows += long_part(chosen.seeds, kept)
     print_report("byzantine", rows, time.perf_counter() - started, chosen.json)
+    end("byzantine", "" if rows else f"{KEPT} has no such runs; leave out --kept to measure them")
 
 
 if __name__ == "__main__":
