@@ -150,7 +150,7 @@ def count(text: str) -> int:
 
 
 def json_lines(path: Path) -> list[Any]:
-    """Return the values of a file of JSON lines, none without a file; a broken line ends the program."""
+    """Return the values of JSON lines, none without a file. A broken line ends the program."""
     found = []
     for number, line in enumerate(path.read_text().splitlines() if path.exists() else [], 1):
         try:

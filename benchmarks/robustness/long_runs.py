@@ -125,7 +125,10 @@ def _round(
 def rows_of(
     specs: Sequence[TrainingSpec], texts: tuple[Tokens, Tokens], lies: Mapping[str, Lie | None], kept: KeptRuns
 ) -> list[Row]:
-    """Return each attack's loss relative to that of eight honest workers, minus one; none without a kept run."""
+    """Return each attack's loss relative to that of eight honest workers, minus one.
+
+    Without the honest run of a seed that seed has no rows.
+    """
     costs: dict[str, list[float]] = {}
     worst: list[float] = []
     diverged: list[int] = []
