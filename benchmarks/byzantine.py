@@ -20,11 +20,13 @@ workers at these defaults, one of them an attacker, relative to four honest ones
 
 Long part
 ---------
-``long_ATTACK_25`` and ``_37`` are under ours, after 200 rounds of 8 steps at the default method. They are relative to
-eight honest workers under ours. The attack ``adaptive`` knows all rules (``robustness/adaptive.py``): it sends the most
-harmful of the payloads that aggregation accepts. In ``flip`` each attacker sends the opposite of its own honest
-payload. ``--kept`` reports kept runs without measuring. An interrupted run continues from its last tenth round. All
-losses are of 4,096 windows.
+``adaptive_25_ours``, ``adaptive_37_ours`` and ``long_ATTACK_25_ours`` are after 200 rounds of 8 steps at the default
+method, relative to eight honest workers under ours. So are ``worst_25_ours`` and ``diverged_37_ours``; the short part's
+are ``short_worst_25_ours`` and ``short_diverged_37_ours``. The attack ``adaptive`` knows all rules
+(``robustness/adaptive.py``): it sends the most harmful of the payloads that aggregation accepts. In ``flip`` each
+attacker sends the opposite of its own honest payload. ``--kept`` reports kept runs without measuring. Runs on another
+text, as of another Python, are kept apart. An interrupted run continues from its last tenth round. All losses are of
+4,096 windows.
 """
 
 import tempfile
@@ -38,7 +40,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.report import Row, print_report, progress, report_options, row
+from benchmarks.report import Row, count, end, print_report, progress, report_options, row
 from benchmarks.robustness import long_runs
 from benchmarks.robustness.kept import ROOT, KeptRuns
 from benchmarks.robustness.long_runs import WINDOWS
@@ -215,8 +217,9 @@ def short_part(quick: bool) -> list[Row]:
         progress(f"seed {seed}: default settings done")
     rows = [row(name, "relative", values) for name, values in losses.items()]
     worst = [max(losses[f"{attack}_25_ours"][seed] for attack in attacks) for seed in range(len(diverged))]
-    rows.append(row("worst_25_ours", "relative", worst, "the worst attack of each seed"))
-    rows.append(row("diverged_37_ours", "attacks", diverged, f"of {len(attacks)}; ended no better than it started"))
+    rows.append(row("short_worst_25_ours", "relative", worst, "the worst attack of each seed"))
+    note = f"of {len(attacks)}; ended no better than it started"
+    rows.append(row("short_diverged_37_ours", "attacks", diverged, note))
     return rows
 
 
@@ -240,9 +243,11 @@ def _by_default(
 def main() -> None:
     options = report_options("byzantine")
     options.add_argument("--part", choices=("all", "short", "long"), default="all", help="part to measure")
-    options.add_argument("--seeds", type=int, default=3, help="number of seeds of the long part (default: 3)")
+    options.add_argument("--seeds", type=count, default=3, help="number of seeds of the long part (default: 3)")
     options.add_argument("--kept", action="store_true", help="report the kept long runs without measuring")
     chosen = options.parse_args()
+    if chosen.kept and (chosen.quick or chosen.part == "short"):
+        options.error("--kept reports long runs; leave out --quick and --part short")
     torch.set_num_threads(1)
     started, rows = time.perf_counter(), []
     if chosen.part != "long" and not chosen.kept:
@@ -256,6 +261,7 @@ def main() -> None:
             else:
                 rows += long_part(chosen.seeds, kept)
     print_report("byzantine", rows, time.perf_counter() - started, chosen.json)
+    end("byzantine", "" if rows else f"{KEPT} has no such runs; leave out --kept to measure them")
 
 
 if __name__ == "__main__":

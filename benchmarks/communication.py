@@ -1,7 +1,7 @@
 """Loss at reduced traffic: eight workers train one model by a dozen methods.
 
 ``python -m benchmarks.communication [--json] [--quick] [--seeds N] [--steps N] [--fresh] [--kept] [--tune]
-[--part {all,small,realistic}] [--size {core,half,proxy,gpu}] [--only NAMES]``.
+[--part {all,small,realistic}] [--size {core,half,proxy,gpu}] [--only NAME]``.
 
 Small part
 ----------
@@ -42,7 +42,8 @@ come from dense runs with Muon of three lengths a seed.
 
 A run takes 15 minutes of one core, so ``benchmarks/results/realistic.jsonl`` keeps all results. ``--part all``
 reports them without measuring. ``benchmarks/realistic/settings.py`` states the version that makes a kept run valid. An
-interrupted run continues from its last round. One run executes at a time; ``--only`` selects runs by name.
+interrupted run continues from its last round. One run executes at a time; ``--only``, once or several times, selects
+runs by name.
 """
 
 import argparse
@@ -62,12 +63,12 @@ from pathlib import Path
 import grimp
 import torch
 
-from benchmarks.realistic.outcomes import Outcomes
+from benchmarks.realistic.outcomes import KEPT, Outcomes
 from benchmarks.realistic.part import found_by_seed, kept_rows, measure, trial_rows, trials_of
 from benchmarks.realistic.part import rows_of as realistic_rows_of
 from benchmarks.realistic.part import runs_of as realistic_runs
 from benchmarks.realistic.settings import SIZES
-from benchmarks.report import Row, end, print_report, progress, report_options, row
+from benchmarks.report import Row, count, end, json_lines, print_report, progress, report_options, row
 from benchmarks.training.communication_settings import (
     FULL,
     METHODS,
@@ -123,8 +124,8 @@ class OutcomeCache:
     def __init__(self, path: Path | None) -> None:
         """Read the outcomes; without a path there is no lookup or storage."""
         self._path, self.found = path, 0
-        lines = path.read_text().splitlines() if path and path.exists() else []
-        self._outcomes = {line["key"]: Outcome(**line["outcome"]) for line in map(json.loads, lines)}
+        lines = json_lines(path) if path else []
+        self._outcomes = {line["key"]: Outcome(**line["outcome"]) for line in lines}
 
     def of(self, run: Run) -> Outcome | None:
         """Return the outcome of an earlier ``run``, and count it in ``found``."""
@@ -246,7 +247,9 @@ def rows_of(seeds: Sequence[dict[str, Outcome]], unit: float, dense: Mapping[str
 def missing_results(seeds: Sequence[Mapping[str, Outcome]]) -> str:
     """Return the peers without an outcome of some seed, and the remedy; empty if complete."""
     names = [name for name in PEERS if any(name not in found for found in seeds)]
-    remedy = ": make bench-peers was not run" if "torchft_diloco" in names and not TORCHFT_PYTHON.exists() else ""
+    remedy = ": make bench-peers was not run" if not TORCHFT_PYTHON.exists() else ""
+    if names != ["torchft_diloco"]:
+        remedy = ": leave out --kept to measure them"
     return f"{', '.join(names)} left out{remedy}" if names else ""
 
 
@@ -262,23 +265,26 @@ def equal_bytes_deficit(found: Mapping[str, Outcome]) -> tuple[float, str] | Non
 
 def main() -> None:
     options = report_options("communication")
-    options.add_argument("--seeds", type=int, default=3, help="number of seeds (default: 3)")
-    options.add_argument("--processes", type=int, help="number of runs at a time (default: number of cores)")
+    options.add_argument("--seeds", type=count, default=3, help="number of seeds (default: 3)")
+    options.add_argument("--processes", type=count, help="number of runs at a time (default: number of cores)")
     options.add_argument("--fresh", action="store_true", help="measure kept results again")
     options.add_argument("--kept", action="store_true", help="report kept results without measuring")
-    options.add_argument("--steps", type=int, help="number of steps (default: 1,500), without methods of other rounds")
+    options.add_argument(
+        "--steps", type=count, help="number of steps (default: 1,500), without methods of other rounds"
+    )
     options.add_argument("--tune", action="store_true", help="print the losses of tried settings")
     options.add_argument("--part", choices=("all", "small", "realistic"), default="all", help="part to measure")
     options.add_argument(
         "--size", choices=("core", "half", "proxy", "gpu"), default="core", help="size of the realistic part"
     )
-    options.add_argument("--only", help="names of the realistic runs to measure, with commas between")
+    options.add_argument("--only", action="append", help="name of a realistic run to measure; may be repeated")
     chosen = options.parse_args()
     torch.set_num_threads(1)
     started = time.perf_counter()
     if chosen.part == "realistic":
         rows = realistic_rows(chosen)
         print_report("communication", rows, time.perf_counter() - started, chosen.json)
+        end("communication", "" if rows else f"{KEPT} has no such runs; leave out --kept to measure them")
         return
     scale = QUICK if chosen.quick else shortened(FULL, chosen.steps or FULL.steps)
     if chosen.fresh:
@@ -319,7 +325,10 @@ def realistic_rows(chosen: argparse.Namespace) -> list[Row]:
     size, seeds = SIZES["quick" if chosen.quick else chosen.size], range(1, chosen.seeds + 1)
     runs = trials_of(size, len(seeds)) if chosen.tune else realistic_runs(size, [1] if chosen.quick else seeds)
     if chosen.only:
-        runs = [run for run in runs if run.name in chosen.only.split(",")]
+        names = list(dict.fromkeys(run.name for run in runs))
+        for name in set(chosen.only) - set(names):
+            end("communication", f"--only is {name!r}; expected one of {', '.join(map(repr, names))}")
+        runs = [run for run in runs if run.name in chosen.only]
     if chosen.quick:
         with tempfile.TemporaryDirectory() as folder:
             kept = Outcomes(Path(folder) / "kept.jsonl")

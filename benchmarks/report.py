@@ -7,6 +7,7 @@ Progress goes to standard error. ``--quick`` runs a small version that only prov
 
 import argparse
 import importlib.metadata
+import json
 import math
 import os
 import platform
@@ -139,6 +140,26 @@ def report_options(name: str) -> argparse.ArgumentParser:
         "--quick", action="store_true", help="run a small version that only proves that the benchmark works"
     )
     return parser
+
+
+def count(text: str) -> int:
+    """Return the number of an option; an ``ArgumentTypeError`` names the expected ones."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"is {text}; expected a whole number from 1 on")
+    return int(text)
+
+
+def json_lines(path: Path) -> list[Any]:
+    """Return the values of JSON lines, none without a file. A broken line ends the program."""
+    found = []
+    for number, line in enumerate(path.read_text().splitlines() if path.exists() else [], 1):
+        try:
+            found.append(json.loads(line))
+        except json.JSONDecodeError:
+            sys.exit(
+                f"{path}:{number} is no JSON, as after an interruption. Remove the line; its run is measured again"
+            )
+    return found
 
 
 def print_report(name: str, rows: Sequence[Row], seconds: float, as_json: bool) -> None:

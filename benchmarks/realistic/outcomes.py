@@ -12,6 +12,7 @@ from typing import Any
 
 from benchmarks.realistic.runs import Result
 from benchmarks.realistic.settings import VERSION, Size, specification
+from benchmarks.report import json_lines
 from benchmarks.training.communication_settings import Method
 from training_gym.spec.config import TrainingConfig
 
@@ -52,7 +53,7 @@ class Outcomes:
 
     def __init__(self, path: Path = KEPT) -> None:
         self._path = path
-        self._lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        self._lines = json_lines(path)
 
     def of(self, run: Run, corpus: str | None = None) -> tuple[Result, str] | None:
         """Return the result of an earlier ``run`` and its corpus; None as corpus takes any."""

@@ -64,7 +64,7 @@ def measure(runs: Sequence[Run], kept: Outcomes, states: Path = STATES) -> None:
             continue
         started, spec = time.perf_counter(), specification(run.method, run.size, run.seed, run.steps)
         train = TRAIN[run.method.how]
-        state = KeptState(states / f"{run.size.name}-{run.split}-{run.seed}-{run.key()}")
+        state = KeptState(states / f"{run.size.name}-{run.split}-{run.seed}-{run.key()}-{corpus.digest}")
         title = f"{run.name}, seed {run.seed}"
         result = train(spec, corpus, run.split, state, size.device, partial(_note, title))
         kept.add(run, corpus.digest, result)

@@ -82,13 +82,17 @@ class KeptState:
         new.mkdir(parents=True)
         for name, content in {**files(), "notes.json": json.dumps(dict(notes)).encode()}.items():
             (new / name).write_bytes(content)
-        self.remove()
+        self.remove()  # whole, so that no interruption leaves a part of a state
         new.rename(self._folder)
         self._written = time.monotonic()
 
     def remove(self) -> None:
-        """Remove the state of a finished run."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+        """Remove the state: at once from its place, then from the disk."""
+        old = self._folder.with_suffix(".old")
+        shutil.rmtree(old, ignore_errors=True)
+        if self._folder.exists():
+            self._folder.rename(old)
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def rounds_without_server(

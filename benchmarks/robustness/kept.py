@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.report import json_lines
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -21,8 +23,7 @@ class KeptRuns:
 
     def __init__(self, results: Path, states: Path, can_measure: bool = True) -> None:
         self._results, self._states, self.can_measure = results, states, can_measure
-        lines = results.read_text().splitlines() if results.exists() else []
-        self._found = {_key(line["run"]): float(line["loss"]) for line in map(json.loads, lines)}
+        self._found = {_key(line["run"]): float(line["loss"]) for line in json_lines(results)}
 
     def of(self, run: Mapping[str, Any]) -> float | None:
         """Return the loss of an earlier ``run``."""

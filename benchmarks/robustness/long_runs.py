@@ -1,5 +1,6 @@
 """Runs of 200 rounds against attacks, at a job's default method."""
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,8 @@ from training_gym.units.replica_state import ReplicaState, fresh_slot_state
 
 VERSION = 2
 """Of the rules of training and aggregation; a change that can change a result needs another number."""
+TEXT = "a306befbd2bdd4fb"
+"""Digest of the text of the runs that the repository keeps. Runs on other text have keys of their own."""
 ATTACKS = {"none": 0, "adaptive_25": 2, "flip_25": 2, "ipm_25": 2, "alie_25": 2, "adaptive_37": 3}
 """Attacks with their attackers of eight, in the order of measurement."""
 WINDOWS = 4096
@@ -48,6 +51,17 @@ def spec_of(model: ModelConfig, seed: int, rounds: int, workers: int, **settings
     return TrainingSpec(model, "unused", TrainingConfig(rounds=rounds, seed=seed, **steps), replicas=workers)
 
 
+def text_digest(texts: tuple[Tokens, Tokens]) -> str:
+    """Return the digest of the training and validation tokens."""
+    return hashlib.sha256(b"".join(hashlib.sha256(tokens.tobytes()).digest() for tokens in texts)).hexdigest()[:16]
+
+
+def identity(spec: TrainingSpec, attack: str, bad: int, text: str) -> dict[str, Any]:
+    """Return everything that decides the result of a run; ``text`` only if it is not ``TEXT``."""
+    run = {"version": VERSION, "attack": attack, "bad": bad, "workers": spec.replicas, "spec": spec.spec_hash()}
+    return run if text == TEXT else run | {"text": text}
+
+
 def train(
     spec: TrainingSpec,
     texts: tuple[Tokens, Tokens],
@@ -55,9 +69,14 @@ def train(
     bad: int,
     lies: Mapping[str, Lie | None],
     kept: KeptRuns,
+    text: str | None = None,
 ) -> float | None:
-    """Return the loss after all rounds, the last ``bad`` slots attacking; None if not kept."""
-    run = {"version": VERSION, "attack": attack, "bad": bad, "workers": spec.replicas, "spec": spec.spec_hash()}
+    """Return the loss after all rounds, the last ``bad`` slots attacking; None if not kept.
+
+    Args:
+        text: digest of a kept run's text; None is that of ``texts``.
+    """
+    run = identity(spec, attack, bad, text or text_digest(texts))
     known = kept.of(run)
     if known is not None or not kept.can_measure:
         return known
@@ -106,15 +125,21 @@ def _round(
 def rows_of(
     specs: Sequence[TrainingSpec], texts: tuple[Tokens, Tokens], lies: Mapping[str, Lie | None], kept: KeptRuns
 ) -> list[Row]:
-    """Return each attack's loss relative to that of eight honest workers, minus one."""
+    """Return each attack's loss relative to that of eight honest workers, minus one.
+
+    Without the honest run of a seed that seed has no rows.
+    """
     costs: dict[str, list[float]] = {}
     worst: list[float] = []
     diverged: list[int] = []
+    own = text_digest(texts)
     for spec in specs:
+        is_own = kept.can_measure or kept.of(identity(spec, "none", 0, own)) is not None
+        text = own if is_own else TEXT
         samples = validation_samples(one_shard(spec, texts[1]), WINDOWS)
         start, losses = mean_loss(spec, initial_parameters(spec), samples), {}
         for name, bad in ATTACKS.items():
-            loss = train(spec, texts, name.partition("_")[0], bad, lies, kept)
+            loss = train(spec, texts, name.partition("_")[0], bad, lies, kept, text)
             if loss is not None:
                 progress(f"seed {spec.training.seed}, {spec.training.rounds} rounds, {name}: {loss:.4f}")
                 losses[name] = loss
@@ -125,8 +150,15 @@ def rows_of(
             costs.setdefault(name, []).append(loss / honest - 1)
         at_25 = [loss / honest - 1 for name, loss in losses.items() if name.endswith("_25")]
         worst += [max(at_25)] if at_25 else []
-        diverged += [sum(not loss < start for loss in losses.values())] if losses else []
-    note = f"{specs[0].training.rounds} rounds"
-    rows = [row(f"long_{name}", "relative", values, note) for name, values in costs.items()]
-    rows += [row("long_worst_25", "relative", worst, note)] if worst else []
-    return rows + ([row("long_diverged", "runs", diverged, note)] if diverged else [])
+        at_37 = [loss for name, loss in losses.items() if name.endswith("_37")]
+        diverged += [sum(not loss < start for loss in at_37)] if at_37 else []
+    rounds = specs[0].training.rounds
+    note = f"{rounds} rounds"
+    rows = [row("rounds", "rounds", [rounds])] if costs else []
+    rows += [row(f"{_row_name(name)}_ours", "relative", values, note) for name, values in costs.items()]
+    rows += [row("worst_25_ours", "relative", worst, f"the worst attack of each seed, {note}")] if worst else []
+    return rows + ([row("diverged_37_ours", "attacks", diverged, note)] if diverged else [])
+
+
+def _row_name(attack: str) -> str:
+    return attack if attack.startswith("adaptive") else f"long_{attack}"  # the short part has the name, too

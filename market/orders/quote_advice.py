@@ -5,7 +5,7 @@ import math
 from pydantic import BaseModel, Field
 
 from training_gym.exchange.round_time import REFERENCE_LINK, RoundTime, round_time
-from training_gym.spec.config import CHUNK, TrainingSpec
+from training_gym.spec.config import CHUNK, MAX_BATCH_SIZE, MAX_TOKENS_PER_STEP, TrainingSpec
 from training_gym.spec.costs import gpus_in_use
 
 SLOWNESS = 3
@@ -124,14 +124,18 @@ def _idle_gpus(spec: TrainingSpec, gpus: int) -> Advice | None:
 def _small_batches(spec: TrainingSpec, nodes: int) -> Advice | None:
     """Advise fewer nodes with larger batches, which small models need (decision 16)."""
     batch, length = spec.training.batch_size, spec.model.sequence_length
-    fewer = max(1, min(nodes, SMALL_MODEL_NODES, nodes * batch * length // SMALL_MODEL_TOKENS))
+    enough = max(1, min(nodes, SMALL_MODEL_NODES, nodes * batch * length // SMALL_MODEL_TOKENS))
+    shards = spec.training.gradient_shards  # a batch is a multiple of them
+    largest = min(MAX_BATCH_SIZE, MAX_TOKENS_PER_STEP // length) // shards * shards
+    fewer = max(enough, math.ceil(nodes * batch / largest))
     if spec.num_parameters() >= SMALL_MODEL or fewer == nodes:
         return None
+    larger = math.ceil(nodes * batch / fewer / shards) * shards
     return Advice(
         code="small_batches",
         detail=f"{nodes} nodes train this small model on {batch * length:,} tokens a step each. Between two "
         "aggregations the noise of small batches costs loss, the more so the more nodes there are.",
-        remedy=f"Take {fewer} {'nodes' if fewer > 1 else 'node'} with a batch_size of {-(-nodes * batch // fewer)}: "
+        remedy=f"Take {fewer} {'nodes' if fewer > 1 else 'node'} with a batch_size of {larger}: "
         f"as many tokens for about the same price, in {nodes / fewer:.2g} times the time.",
         field="nodes",
     )

@@ -33,7 +33,7 @@ MAX_PARAMETERS = 1 << 33
 MAX_BASE_PARAMETERS = 20_000_000_000
 MAX_TOKENS_PER_STEP = 1 << 20
 MAX_SEGMENTS, MAX_START_ROUND = 64, 1 << 24
-MAX_ROUNDS, MAX_REPLICAS, MAX_EVALUATED = 10_000, 4096, 4096
+MAX_ROUNDS, MAX_REPLICAS, MAX_EVALUATED, MAX_BATCH_SIZE = 10_000, 4096, 4096, 4096
 LARGE_MODEL = 100_000_000
 """Parameters from which defaults suit slow links (``settings_by_size``, decision 16)."""
 ADAMW_RATE, ADAMW_RATE_WIDTH = 32e-3, 32
@@ -88,7 +88,7 @@ class TrainingConfig:
     rounds: int = number_field(8, 1, MAX_ROUNDS)
     inner_steps: int = number_field(20, 1, 10_000)
     segment_steps: int = number_field(2, 1, 10_000)
-    batch_size: int = number_field(16, 1, 4096)
+    batch_size: int = number_field(16, 1, MAX_BATCH_SIZE)
     gradient_shards: int = choice_field(1, 1, 2, 4, 8)
     micro_batch_size: int = number_field(0, 0, 4096)
     precision: str = choice_field("float32", "float32", "bfloat16")

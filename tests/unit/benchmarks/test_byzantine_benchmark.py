@@ -41,6 +41,30 @@ def test_interrupted_run_continues_to_same_loss(tmp_path: Path, monkeypatch: pyt
     assert list((tmp_path / "b-states").iterdir()) == []
 
 
+def test_long_rows_have_names_of_aims(tmp_path: Path) -> None:
+    kept = KeptRuns(tmp_path / "kept", tmp_path)
+    for name, loss in {"none": 2.0, "adaptive_25": 2.1, "flip_25": 2.2, "adaptive_37": 9.0}.items():
+        kept.add(long_runs.identity(SPEC, name.partition("_")[0], long_runs.ATTACKS[name], long_runs.TEXT), loss)
+    kept = KeptRuns(tmp_path / "kept", tmp_path, can_measure=False)  # whatever text this machine has
+    rows = {one.name: one.value for one in long_runs.rows_of([SPEC], TEXTS, ATTACKS, kept)}
+    assert rows == pytest.approx(
+        {
+            "rounds": 3,
+            "adaptive_25_ours": 0.05,
+            "long_flip_25_ours": 0.1,
+            "adaptive_37_ours": 3.5,
+            "worst_25_ours": 0.1,
+            "diverged_37_ours": 1,
+        }
+    )
+
+
+def test_run_on_other_text_is_measured_again(tmp_path: Path) -> None:
+    kept = KeptRuns(tmp_path / "kept", tmp_path)
+    kept.add(long_runs.identity(SPEC, "none", 0, long_runs.TEXT), 2.0)
+    assert long_runs.train(SPEC, TEXTS, "none", 0, ATTACKS, kept) != 2.0
+
+
 def test_adaptive_payloads_are_accepted_and_reduce_progress() -> None:
     noise = np.random.default_rng(0)
     common = noise.standard_normal(SPEC.num_parameters())

@@ -42,6 +42,46 @@ def test_interrupted_run_ends_as_whole_one(tmp_path: Path, how: str, loss: float
     assert whole.loss == pytest.approx(loss, rel=1e-4)
 
 
+def test_interrupted_removal_leaves_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(folder: Path, ignore_errors: bool = False) -> None:
+        for path in sorted(folder.glob("*"))[-1:]:
+            path.unlink()
+            raise KeyboardInterrupt
+
+    folder = tmp_path / "state"
+    KeptState(folder, 0).save({"round": 1}, lambda: {"model": b"1"})
+    with monkeypatch.context() as patch:
+        patch.setattr("benchmarks.realistic.runs.shutil.rmtree", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            KeptState(folder, 0).save({"round": 2}, lambda: {"model": b"2"})
+    assert KeptState(folder, 0).load() == ({}, {})
+    KeptState(folder, 0).save({"round": 3}, lambda: {"model": b"3"})
+    assert KeptState(folder, 0).load() == ({"round": 3}, {"model": b"3"})
+
+
+def test_unfinished_run_continues_on_equal_text_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = replace(CORPUS, tokens=dict.fromkeys(CORPUS.tokens, TOKENS), digest="d" * 16)
+    run = Run("rounds of 15", TRIALS["rounds of 15"], TINY, 1)
+
+    def measured(corpus: Corpus, states: Path, stops: bool) -> float:
+        def noted(title: str, text: str) -> None:
+            if stops:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(part, "read_corpus", lambda *_: corpus)
+        monkeypatch.setattr(part, "KeptState", lambda folder: KeptState(folder, 0))
+        monkeypatch.setattr(part, "_note", noted)
+        kept = Outcomes(states / "kept.jsonl")
+        part.measure([run], kept, states)
+        found = kept.of(run, corpus.digest)
+        assert found is not None
+        return found[0].loss
+
+    with pytest.raises(KeyboardInterrupt):
+        measured(CORPUS, tmp_path / "a", True)
+    assert measured(other, tmp_path / "a", False) == measured(other, tmp_path / "b", False)
+
+
 def test_kept_run_needs_equal_settings(tmp_path: Path) -> None:
     path, run = tmp_path / "kept.jsonl", Run("ours", METHODS["ours"], CORE, 1)
     Outcomes(path).add(run, "c", Result(1.0, 2.0, 3.0, 0, [1.5]))

@@ -264,6 +264,17 @@ def test_quote_advises_on_small_batches(model: dict[str, object], batch: int, no
     assert all(point.remedy.startswith(remedy or "") for point in found)
 
 
+@pytest.mark.parametrize(
+    ("batch", "shards", "nodes", "remedy"),
+    [(40, 8, 5, "Take 4 nodes with a batch_size of 56"), (1024, 1, 64, "Take 16 nodes with a batch_size of 4096")],
+)
+def test_advised_batch_is_a_valid_one(batch: int, shards: int, nodes: int, remedy: str) -> None:
+    settings = {"batch_size": batch, "gradient_shards": shards}
+    spec = TrainingSpec.from_dict({"data_config": {"dataset": "Qm" + "a" * 44}, "training_config": settings})
+    found = advice_on(spec, expected_throughput(spec, nodes, compute_seconds=100.0))
+    assert found[0].remedy.startswith(remedy)
+
+
 def test_long_unit_needs_faster_node_in_proportion() -> None:
     request = _request("bronze", 64, ZEN)
     seconds = parse_terms(request, MAINNET, NOW).unit_seconds
