@@ -247,10 +247,9 @@ def rows_of(seeds: Sequence[dict[str, Outcome]], unit: float, dense: Mapping[str
 def missing_results(seeds: Sequence[Mapping[str, Outcome]]) -> str:
     """Return the peers without an outcome of some seed, and the remedy; empty if complete."""
     names = [name for name in PEERS if any(name not in found for found in seeds)]
-    remedy = ": make bench-peers was not run" if not TORCHFT_PYTHON.exists() else ""
-    if names != ["torchft_diloco"]:
-        remedy = ": leave out --kept to measure them"
-    return f"{', '.join(names)} left out{remedy}" if names else ""
+    needs_install = names == ["torchft_diloco"] and not TORCHFT_PYTHON.exists()
+    remedy = "make bench-peers was not run" if needs_install else "leave out --kept to measure them"
+    return f"{', '.join(names)} left out: {remedy}" if names else ""
 
 
 def equal_bytes_deficit(found: Mapping[str, Outcome]) -> tuple[float, str] | None:
