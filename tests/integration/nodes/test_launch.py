@@ -1,9 +1,8 @@
 """Units on the processes of one node: trained, interrupted by a lost process, and false."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from threading import Timer
 from typing import Any
 
 import psutil
@@ -92,29 +91,46 @@ def test_refused_namespace_is_reported(more: tuple[str, ...], usable: int, tmp_p
         assert len(processes_of(pair)) == usable
 
 
-@pytest.mark.parametrize(
-    ("rank", "step"),
-    [(1, 2), *(pytest.param(*case, marks=pytest.mark.long) for case in [(0, 2), (1, 3), (1, 0)])],
-)
-def test_unit_is_repeated_after_lost_process(
-    alone: Executor, pair: Executor, task: dict[str, Any], rank: int, step: int
+class LostPair(Executor):
+    """Two processes of which one is lost in an inner step."""
+
+    rank, step = 0, 0
+
+    def child_command(self) -> list[str]:
+        _, *arguments = super().child_command()
+        return ["tests.kit.nodes.lost_child", *arguments, str(self.rank), str(self.step)]
+
+
+def require_repeatable(
+    alone: Executor, pair: Executor, task: dict[str, Any], check: Callable[[], None] | None = None
 ) -> None:
-    """Step 0 is before the group forms, step 3 before the last one."""
+    """Require that a unit with a lost process fails, leaves no process, and can be repeated."""
     assert pair.environment_class == alone.environment_class  # waits until both processes are there
     group = processes_of(pair)
-    if step == 0:
-        group[rank].suspend()  # it cannot join the group
-        Timer(1, group[rank].kill).start()
-
-    def kill(seen: dict[str, Any]) -> None:
-        if seen["step"] == step:
-            group[rank].kill()
-
     with pytest.raises(ExecutorError) as loss:
-        pair.run(task, 120, kill)
+        pair.run(task, 120, check=check)
     assert loss.value.code == "process_lost"
     wait_until(lambda: not any(map(is_alive, group)))
     assert pair.run(task, 120)["trace_root"] == alone.run(task, 60)["trace_root"]
+
+
+@pytest.mark.parametrize(
+    ("rank", "step"), [(1, 3), *(pytest.param(*case, marks=pytest.mark.long) for case in [(0, 3), (1, 4), (0, 1)])]
+)
+def test_unit_is_repeated_after_lost_process(
+    alone: Executor, task: dict[str, Any], rank: int, step: int, tmp_path: Path
+) -> None:
+    with LostPair(CPU, MEMORY, tmp_path, processes=2) as pair:
+        pair.rank, pair.step = rank, step
+        require_repeatable(alone, pair, task)
+
+
+@pytest.mark.long
+def test_unit_is_repeated_after_loss_before_start(alone: Executor, pair: Executor, task: dict[str, Any]) -> None:
+    assert pair.environment_class
+    second = processes_of(pair)[1]
+    second.suspend()  # it cannot join the group
+    require_repeatable(alone, pair, task, check=second.kill)
 
 
 def test_false_step_of_two_processes_fails_replay(alone: Executor, task: dict[str, Any], tmp_path: Path) -> None:
