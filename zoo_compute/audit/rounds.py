@@ -85,17 +85,22 @@ class Rounds:
             placed = one.place == one.slot + age * nodes and one.weight in ([WEIGHT_ONE] if age == 0 else late)
             known = (one.round, one.slot, one.payload) in delivered
             self._expect("wrong_aggregation", f"{where}.payloads[{one.place}]", (True, True), (placed, known))
+        starts = {unit.start_checkpoint_cid for unit in self._record.units if unit.round == round_}
+        if found.payloads and found.rolled_back_to is None and starts - self._starts(round_):
+            is_quorum = len(found.payloads) >= quorum(nodes)
+            self._expect("wrong_aggregation", f"{where}.payloads", True, is_quorum)
         self._aggregations.append(found)
 
     def _usable_units(self, number: int) -> list[UnitRecord]:
-        """Return the units that rounds from checkpoint ``number`` on may use.
+        """Return the units that rounds from checkpoint ``number`` on may use."""
+        starts = self._starts(number)
+        return [unit for unit in self._record.units if unit.status != "lost" and unit.start_checkpoint_cid in starts]
 
-        They have begun since the last rollback.
-        """
+    def _starts(self, number: int) -> set[str]:
+        """Return the CIDs of checkpoints since the last rollback that checkpoint ``number`` follows."""
         went_back = [one.round + 1 for one in self._aggregations if one.rolled_back_to is not None]
         since = max((one for one in went_back if one <= number), default=0)
-        starts = {one.cid for one in self._record.checkpoints[since:]}
-        return [unit for unit in self._record.units if unit.status != "lost" and unit.start_checkpoint_cid in starts]
+        return {one.cid for one in self._record.checkpoints[since:]}
 
     def rollbacks(self) -> dict[int, Rollback]:
         """Return the rollbacks by the round of their checkpoint.

@@ -24,7 +24,7 @@ LARGEST_LOSS = 999_999.0
 """Stated loss of a model whose loss is larger or not finite."""
 _LOSS_SHARE, _GAIN_SHARE = 0.2, 0.25
 _ERRORS, _MAX_ERROR_SHARE = 3, 0.15
-_TRIES = 3
+_TRIES, _MIN_REPLICAS = 3, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +83,12 @@ def checkpoint_fault(losses: Mapping[int, KnownLoss]) -> str | None:
 def has_diverged(given_up: Mapping[int, int], nodes: int, quorum: int) -> bool:
     """Return True if a round cannot be trained.
 
-    A quorum of replicas gave up a unit as diverged, or so many gave up ``_TRIES`` that the others cannot be one.
+    A quorum of replicas, at least two, gave up a unit as diverged. Or so many gave up ``_TRIES`` that the others cannot
+    be one.
 
     Args:
         given_up: number of units given up, by replica without another result.
         nodes, quorum: replicas of the job, and those that a round needs.
     """
     lasting = sum(units >= _TRIES for units in given_up.values())
-    return len(given_up) >= quorum or nodes - lasting < quorum
+    return len(given_up) >= max(quorum, _MIN_REPLICAS) or nodes - lasting < quorum

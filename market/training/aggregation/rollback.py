@@ -40,11 +40,24 @@ def needed_rollback(checkpoints: Sequence[Checkpoint], units: Collection[Unit], 
 
 def have_diverged(checkpoints: Sequence[Checkpoint], units: Collection[Unit], nodes: int) -> bool:
     """Return True if too many replicas diverged in units begun since the last rollback."""
-    begun = {one.cid for one in checkpoints if one.round >= _last_rollback(checkpoints)}
+    begun = _later_starts(checkpoints)
     counted = [unit for unit in units if unit.start_checkpoint_cid in begun]
     usable = {unit.slot for unit in counted if unit.status not in (UnitStatus.LEASED, UnitStatus.LOST)}
     given_up = Counter(unit.slot for unit in counted if unit.reason == DIVERGED and unit.slot not in usable)
     return has_diverged(given_up, nodes, quorum(nodes))
+
+
+def lacks_quorum(checkpoints: Sequence[Checkpoint], units: Collection[Unit], nodes: int, payloads: int) -> bool:
+    """Return True if units begun before the last rollback leave ``payloads`` below a quorum.
+
+    These units count for the round's quorum. No rule could exclude a payload that is left alone.
+    """
+    starts = _later_starts(checkpoints)
+    return payloads < quorum(nodes) and any(unit.start_checkpoint_cid not in starts for unit in units)
+
+
+def _later_starts(checkpoints: Sequence[Checkpoint]) -> set[str]:
+    return {one.cid for one in checkpoints if one.round >= _last_rollback(checkpoints)}
 
 
 def _last_rollback(checkpoints: Sequence[Checkpoint]) -> int:

@@ -29,7 +29,7 @@ from market.training.aggregation.payloads import (
     payloads_of,
     store_record,
 )
-from market.training.aggregation.rollback import best_round, known_losses, needed_rollback
+from market.training.aggregation.rollback import best_round, known_losses, lacks_quorum, needed_rollback
 from market.training.checkpoints import repository as checkpoints_repository
 from market.training.checkpoints.models import Checkpoint
 from market.training.checkpoints.service import (
@@ -211,6 +211,8 @@ def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
             if not state.can_close(utc_now()):
                 return None
             parts = [aggregation_input(job, unit) for unit in _undisputed(units.values())]
+            if lacks_quorum(checkpoints, own, job.nodes, len(parts)):
+                parts = []  # they join the next round late
             shares = tree.shape(session, settings, spec, parts, {unit.id: unit.provider for unit in units.values()})
             if len(shares) > 1:
                 tree.plan(session, job_id, number, shares)

@@ -117,7 +117,8 @@ def test_loss_spike_is_rolled_back_to_best_checkpoint(world: World, nodes: list[
     assert all(unit.included for unit in world.units(job_id, round=3))
 
 
-def test_units_begun_before_rollback_are_excluded(world: World, nodes: list[str]) -> None:
+def job_ahead_of_rollback(world: World, nodes: list[str]) -> str:
+    """Return a job due for a rollback of its third round; units of the fourth have begun."""
     world.spec = replace(world.spec, training=replace(world.spec.training, round_delay=1, rounds=6))
     job_id = world.running(nodes, document=world.spec.to_dict())
     world.deliver_and_go_on(job_id, *nodes)
@@ -127,6 +128,11 @@ def test_units_begun_before_rollback_are_excluded(world: World, nodes: list[str]
     end_round(world, job_id)
     world.deliver_and_go_on(job_id, *nodes)
     assert {unit.start_checkpoint_cid for unit in world.units(job_id, round=3)} == {world.checkpoint(job_id, 2)}
+    return job_id
+
+
+def test_units_begun_before_rollback_are_excluded(world: World, nodes: list[str]) -> None:
+    job_id = job_ahead_of_rollback(world, nodes)
     world.deliver(nodes[0])
     committed = world.commit_and_go_on(job_id, nodes[1])
     end_round(world, job_id)
@@ -154,6 +160,26 @@ def test_units_begun_before_rollback_are_excluded(world: World, nodes: list[str]
     assert {one.included for one in world.units(job_id, round=4)} == {True}
     world.verify_uploaded(job_id)
     assert {one.status for one in world.units(job_id, round=3)} == {"verified"}
+
+
+def test_few_payloads_after_rollback_join_next_round(world: World, nodes: list[str]) -> None:
+    job_id = job_ahead_of_rollback(world, nodes)
+    lost = world.work(nodes[0])
+    world.call(leases.fail, lost.lease.id, nodes[0], lost.lease.token, "out_of_memory", "")
+    world.deliver_all(nodes[1:])
+    end_round(world, job_id)
+    [rollback] = rollbacks(world, job_id)
+    begun = world.attempt(job_id, 3, 0)
+    assert begun.start_checkpoint_cid == world.checkpoint(job_id, 3)
+    world.deliver_and_go_on(job_id, nodes[0])
+    end_round(world, job_id)
+    assert world.manifest(job_id, 4).model == world.manifest(job_id, rollback["to"]).model
+    assert [unit.included for unit in world.units(job_id, round=3, status="uploaded")] == [None, False, False, False]
+
+    world.deliver_and_go_on(job_id, *nodes)
+    end_round(world, job_id)
+    assert world.attempt(job_id, 3, 0).included
+    assert {unit.included for unit in world.units(job_id, round=4)} == {True}
 
 
 def test_late_unit_from_before_rollback_is_excluded(world: World, nodes: list[str]) -> None:
@@ -240,6 +266,19 @@ def test_diverging_replica_of_two_is_rolled_back(world: World, nodes: list[str])
     assert rollbacks(world, job_id) == [{"round": 1, "to": 0, "reason": "diverged"}]
 
 
+def test_single_replica_is_rolled_back_after_three_claims(world: World, nodes: list[str]) -> None:
+    job_id = world.running(nodes[:1], rounds=3)
+    for _ in range(3):
+        world.aggregate(job_id)
+        assert not rollbacks(world, job_id)
+        [node] = world.holders(job_id)
+        work = world.work(node or "")
+        world.call(leases.fail, work.lease.id, node, work.lease.token, "diverged", "loss is not finite at step 2")
+        world.dispatch(job_id)
+    end_round(world, job_id)
+    assert rollbacks(world, job_id) == [{"round": 1, "to": 0, "reason": "diverged"}]
+
+
 def test_spike_of_last_round_is_rolled_back(world: World, nodes: list[str]) -> None:
     job_id = spiked_job(world, nodes, rounds=2)
     *earlier, final = checkpoints(world, job_id)
@@ -260,6 +299,8 @@ def test_spike_of_last_round_is_rolled_back(world: World, nodes: list[str]) -> N
         ({0: 3}, 2, True),
         ({0: 3}, 3, False),
         ({}, 1, False),
+        ({0: 1}, 1, False),
+        ({0: 3}, 1, True),
     ],
 )
 def test_round_has_diverged_without_a_quorum(given_up: dict[int, int], nodes: int, expected: bool) -> None:

@@ -124,6 +124,17 @@ def test_payload_from_before_rollback_is_found(begun: int) -> None:
 
 
 @pytest.mark.parametrize("begun", [0, 1], ids=["before_rollback", "after_rollback"])
+def test_single_payload_after_rollback_is_found(begun: int) -> None:
+    world = World()
+    roll_back_first_round(world)
+    *units, last = world.record.units
+    own, other = (replace(last, start_checkpoint_cid=world.record.checkpoints[one].cid) for one in (1, begun))
+    other = replace(other, slot=1, status="lost")
+    world.change("record", units=[*units, replace(own, start_slot_state_cid=None), other])
+    assert ("wrong_aggregation" in world.codes()) == (begun == 0)
+
+
+@pytest.mark.parametrize("begun", [0, 1], ids=["before_rollback", "after_rollback"])
 def test_units_of_second_rollback_follow_first(begun: int) -> None:
     world = World()
     roll_back_first_round(world)

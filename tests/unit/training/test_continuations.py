@@ -1,22 +1,14 @@
-"""Jobs that continue a checkpoint: data order, rate schedule and outer state."""
+"""Jobs that continue a checkpoint: data order and rate schedule."""
 
-import statistics
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from kit.training import SMALL, TEXT
 
-from benchmarks.training.trainers import train_unit
 from market.orders.clones import continuation, settings_on_nodes
-from training_gym.aggregate.aggregation import aggregate
-from training_gym.aggregate.outer_step import OuterState, initial_outer_state
 from training_gym.data.dataset import one_shard, order_seed, unit_places
-from training_gym.evaluate.loss import validation_loss
-from training_gym.model.layout import Arrays, initial_parameters
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import SpecError
-from training_gym.units.replica_state import fresh_slot_state
 from training_gym.units.steps import rate_share
 
 CHECKPOINT = "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy"
@@ -30,40 +22,6 @@ def spec_with(data: dict[str, object] | None = None, **training: object) -> Trai
         | training,
     }
     return TrainingSpec.from_dict(document)
-
-
-def job(spec: TrainingSpec, start: tuple[Arrays, OuterState]) -> tuple[Arrays, OuterState]:
-    """Train the job's rounds on two fresh replicas."""
-    parameters, outer = start
-    states = dict.fromkeys(range(2), fresh_slot_state(spec))
-    tokens = np.frombuffer(TEXT, np.uint8)
-    for round_ in range(spec.training.rounds):
-        payloads = {}
-        for slot in states:
-            payloads[slot], states[slot] = train_unit(spec, round_, slot, parameters, tokens, states[slot])
-        done = aggregate(spec, parameters, payloads, outer_state=outer)
-        parameters, outer = done.parameters, done.outer_state
-    return parameters, outer
-
-
-def loss_after(seed: int, *jobs: tuple[int, float]) -> float:
-    """Return the loss after jobs in a row, each with its rounds and final share of the rates."""
-    (rounds, share), *continuations = jobs
-    spec = spec_with(rounds=rounds, final_rate_share=share, seed=seed)
-    reached = job(spec, (initial_parameters(spec), initial_outer_state(spec)))
-    for further, final in continuations:
-        data = {"start_checkpoint": CHECKPOINT, "start_round": rounds, "start_rate_share": share or 1.0}
-        spec = spec_with(data, rounds=further, final_rate_share=final, seed=seed)
-        reached = job(spec, reached)
-        rounds, share = rounds + further, final
-    return validation_loss(spec, reached[0], one_shard(spec, TEXT))
-
-
-def test_job_extended_twice_ends_as_whole_one() -> None:
-    seeds = range(3)
-    whole = [loss_after(seed, (9, 0.0)) for seed in seeds]
-    extended = [loss_after(seed, (3, 0.0), (3, 0.0), (3, 0.0)) for seed in seeds]
-    assert statistics.fmean(extended) - statistics.fmean(whole) < max(whole) - min(whole)
 
 
 def test_planned_continuations_have_rates_of_whole_job() -> None:
