@@ -17,11 +17,10 @@ from market.domain.network import NetworkParameters
 from market.jobs.access import visible_job
 from market.jobs.models import Job
 from market.orders.errors import NothingToContinue
+from market.orders.reports.progress import progress_of
 from market.orders.schemas import CloneJob, ExtendJob, JobSpec
 from market.platform.db.base import utc_now
 from market.platform.http.types import LAST_INSTANT
-from market.training.aggregation.rollback import continued_checkpoint
-from market.training.checkpoints import repository as checkpoints_repository
 
 _TRAINS = (JobStatus.SUBMITTED, JobStatus.FUNDED, JobStatus.MATCHING, JobStatus.RUNNING)
 _MIN_WAIT = timedelta(minutes=10)
@@ -44,8 +43,7 @@ def extend(
 ) -> JobSpec:
     """Return a request for a job's continuation, by default for its missing rounds.
 
-    It starts from the last checkpoint with its outer state, of a diverged job from the best (:func:`continuation`).
-    Its data and rates follow the last round in both cases.
+    It starts from the last checkpoint with its outer state (:func:`continuation`).
 
     Raises:
         JobNotFound: the job does not exist, or the caller may not see it.
@@ -56,14 +54,13 @@ def extend(
         raise NothingToContinue(
             f"status is {job.status}; expected an ended or paused job.", remedy="Wait for its end, pause or cancel it."
         )
-    checkpoints = checkpoints_repository.checkpoints(session, job_id)
-    if not checkpoints or checkpoints[-1].round == 0:
+    last = progress_of(session, [job_id])[job_id].checkpoints[-1:]
+    if not last or last[0].round == 0:
         raise NothingToContinue("The job has no completed round.", remedy="POST /v1/jobs/{id}/clone starts it again.")
     given = changes.model_dump(exclude_none=True)
     rounds = given.pop("rounds", None) or job.rounds - job.current_round or job.rounds
     share = given.pop("final_rate_share", None)
-    start = continued_checkpoint(job.reason, checkpoints)
-    spec = continuation(job.spec, checkpoints[-1].round, start.cid, rounds)
+    spec = continuation(job.spec, last[0].round, last[0].cid, rounds)
     if share is not None:
         spec["training_config"]["final_rate_share"] = share
     return _request(network, job, spec, given)

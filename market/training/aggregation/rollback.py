@@ -64,21 +64,6 @@ def _last_rollback(checkpoints: Sequence[Checkpoint]) -> int:
     return max((one.round for one in checkpoints if one.rolled_back_to is not None), default=0)
 
 
-def continued_checkpoint(reason: str | None, checkpoints: Sequence[Checkpoint]) -> Checkpoint:
-    """Return the checkpoint that a job's continuation starts from.
-
-    It is the best one of a diverged job, else the last.
-
-    Args:
-        reason: code of the job's end.
-        checkpoints: of the job, ascending, at least one.
-    """
-    if reason != DIVERGED:
-        return checkpoints[-1]
-    best = best_round(known_losses(checkpoints))
-    return next(one for one in checkpoints if one.round == best)
-
-
 def best_round(losses: Mapping[int, KnownLoss]) -> int:
     """Return the round of the lowest known loss, of equal ones the first; 0 if none is known."""
     return min(sorted(losses), key=lambda round_: losses[round_].loss, default=0)

@@ -1,9 +1,8 @@
 """Deletion of data that only training, replays and disputes need (decision 21).
 
-Receipts stay verifiable from chain and storage: record, models, manifests, payloads and evidence are kept. So are the
-files of the checkpoint that a continuation starts from. Deleted for jobs that ended long ago are other outer states,
-updates and replica states in storage, and leases and events in the database. A job is marked after all deletions, so
-that an interrupted purge is repeated.
+Receipts stay verifiable from chain and storage: record, models, manifests, payloads and evidence are kept. Deleted for
+jobs that ended long ago are outer states, updates and replica states in storage, and leases and events in the database.
+A job is marked after all deletions, so that an interrupted purge is repeated.
 
 A state that was revealed for a replay is released when its unit cannot be disputed any more. A published state of a
 checkpoint is released when a newer one has proven holders (:mod:`market.training.replication.pins`). States
@@ -17,13 +16,10 @@ from datetime import datetime, timedelta
 from sqlalchemy.orm import Session
 
 from market.domain.network import NetworkParameters
-from market.jobs import repository as jobs_repository
 from market.platform.db.session import Database
 from market.platform.events.repository import delete_events
 from market.platform.storage.client import Storage
 from market.platform.storage.errors import BlobNotFound, StorageError, StorageUnavailable
-from market.training.aggregation.rollback import continued_checkpoint
-from market.training.checkpoints import repository as checkpoints_repository
 from market.training.leases.verification_hooks import hooks
 from market.training.replication import repository as replication_repository
 from market.training.retention import repository
@@ -58,11 +54,9 @@ def purge_expired(database: Database, storage: Storage, kept: timedelta, now: da
 
 def _release_files(database: Database, storage: Storage, job_id: str) -> None:
     with database.transaction() as session:
-        job = jobs_repository.job(session, job_id)
-        checkpoints = checkpoints_repository.checkpoints(session, job_id)
+        checkpoints = repository.checkpoints_but_the_last(session, job_id)
         states = repository.unneeded_states(session, job_id)
-        kept = set(continued_checkpoint(job.reason, checkpoints).file_cids) if job and checkpoints else set()
-    for_training = {cid for one in checkpoints for cid in _for_training(storage, one.cid)} - kept
+    for_training = {cid for one in checkpoints for cid in _for_training(storage, one.cid)}
     files = sorted(states | for_training)
     for start in range(0, len(files), FILES_PER_BATCH):
         some = files[start : start + FILES_PER_BATCH]

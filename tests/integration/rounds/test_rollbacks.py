@@ -1,7 +1,6 @@
 """Training that goes wrong: a spike, a divergence; rolled back, shown, and without fault."""
 
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -9,15 +8,10 @@ import pytest
 from kit.jobs.jobs_fixtures import World
 from sqlalchemy import func, select
 
-from market.accounts.service import Principal
 from market.auctions import service as auctions
 from market.domain.lifecycle import JobStatus
 from market.domain.network import DEVNET
-from market.jobs.models import Job
-from market.orders.clones import extend
 from market.orders.reports.match_diagnostics import diagnose_unmatched_job
-from market.orders.schemas import ExtendJob
-from market.platform.db.base import utc_now
 from market.platform.events.models import JobEventRow
 from market.providers.models import ProviderEpoch
 from market.training.aggregation.rollback import best_round
@@ -25,7 +19,6 @@ from market.training.checkpoints.models import Checkpoint
 from market.training.checkpoints.service import kept_checkpoints, loss_in
 from market.training.evaluation import service as evaluation
 from market.training.leases import service as leases
-from market.training.retention import service as retention
 from training_gym.compress.payload_format import encode
 from training_gym.exchange.deadlines import quorum
 from training_gym.units.checkpoint import CheckpointManifest
@@ -63,12 +56,6 @@ def deliver_spike(world: World, nodes: list[str]) -> None:
         work = world.work(node)
         work.hand_in(encode(world.spec, (common + own).astype(np.float32)))
         work.deliver()
-
-
-def give_up(world: World, nodes: list[str]) -> None:
-    for node in nodes:
-        work = world.work(node)
-        world.call(leases.fail, work.lease.id, node, work.lease.token, "diverged", "loss is not finite at step 2")
 
 
 def end_round(world: World, job_id: str) -> None:
@@ -201,7 +188,9 @@ def test_late_unit_from_before_rollback_is_excluded(world: World, nodes: list[st
 def test_diverged_quorum_is_rolled_back_without_fault(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes, rounds=5)
     for round_ in range(3):
-        give_up(world, nodes[:3])
+        for node in nodes[:3]:
+            work = world.work(node)
+            world.call(leases.fail, work.lease.id, node, work.lease.token, "diverged", "loss is not finite at step 2")
         world.aggregate(job_id)
         if round_ < 2:
             assert rollbacks(world, job_id)[-1] == {"round": round_ + 1, "to": 0, "reason": "diverged"}
@@ -215,52 +204,14 @@ def test_diverged_quorum_is_rolled_back_without_fault(world: World, nodes: list[
     assert world.all(select(func.coalesce(func.sum(ProviderEpoch.lost), 0))) == [0]
 
 
-def test_diverged_job_continues_at_best_checkpoint(world: World, nodes: list[str]) -> None:
-    job_id = world.running(nodes, rounds=9)
-    world.deliver_all(nodes)
-    end_round(world, job_id)
-    for _ in range(2):
-        give_up(world, nodes[:3])
-        world.aggregate(job_id)
-        world.dispatch(job_id)
-    deliver_spike(world, nodes)
-    end_round(world, job_id)
-    world.deliver_all(nodes)
-    world.aggregate(job_id)
-    job = world.read(job_id)
-    assert (job.status, job.reason, job.current_round) == (JobStatus.FAILED, "diverged", 4)
-    made = checkpoints(world, job_id)
-    best = min(made, key=lambda one: float(one.validation_loss or 0))
-    assert best.rolled_back_to is None
-    with world.database.transaction() as session:
-        request = extend(session, DEVNET, Principal(job.payer, frozenset(), 1, "session"), job_id, ExtendJob())
-    assert request.data_settings["start_checkpoint"] == best.cid
-    assert (request.data_settings["start_round"], request.training_settings["rounds"]) == (4, 5)
-
-    world.change(Job, job_id, status="settled", settled_at=utc_now() - timedelta(days=2))
-    assert retention.purge_expired(world.database, world.storage, timedelta(days=1), utc_now()) == 1
-    assert {world.storage.is_pinned(cid) for cid in best.file_cids} == {True}
-    outer = manifest(world, made[-1]).outer_state
-    assert outer is not None
-    assert not world.storage.is_pinned(outer)
-
-
-def test_repeated_last_checkpoint_is_kept(world: World, nodes: list[str]) -> None:
-    job_id = spiked_job(world, nodes, rounds=2)
-    final = checkpoints(world, job_id)[-1]
-    assert final.rolled_back_to is not None
-    world.change(Job, job_id, status="settled", settled_at=utc_now() - timedelta(days=2))
-    assert retention.purge_expired(world.database, world.storage, timedelta(days=1), utc_now()) == 1
-    assert {world.storage.is_pinned(cid) for cid in final.file_cids} == {True}
-
-
 def test_diverging_replica_of_two_is_rolled_back(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes[:2], rounds=3)
     world.deliver(nodes[0])
     for node in nodes[1:]:  # the other nodes try the same unit
         world.aggregate(job_id)
         assert not rollbacks(world, job_id)
-        give_up(world, [node])
+        work = world.work(node)
+        world.call(leases.fail, work.lease.id, node, work.lease.token, "diverged", "loss is not finite at step 2")
         world.dispatch(job_id)
     end_round(world, job_id)
     assert rollbacks(world, job_id) == [{"round": 1, "to": 0, "reason": "diverged"}]
