@@ -17,10 +17,11 @@ from market.domain.network import NetworkParameters
 from market.jobs.access import visible_job
 from market.jobs.models import Job
 from market.orders.errors import NothingToContinue
-from market.orders.reports.progress import progress_of
 from market.orders.schemas import CloneJob, ExtendJob, JobSpec
 from market.platform.db.base import utc_now
 from market.platform.http.types import LAST_INSTANT
+from market.training.aggregation.rollback import continued_checkpoint
+from market.training.checkpoints import repository as checkpoints_repository
 
 _TRAINS = (JobStatus.SUBMITTED, JobStatus.FUNDED, JobStatus.MATCHING, JobStatus.RUNNING)
 _MIN_WAIT = timedelta(minutes=10)
@@ -43,7 +44,8 @@ def extend(
 ) -> JobSpec:
     """Return a request for a job's continuation, by default for its missing rounds.
 
-    It starts from the last checkpoint with its outer state (:func:`continuation`).
+    It starts from the last checkpoint, or from the best one if the last is spoiled, with its outer state. The place in
+    schedule and data follows the last round in both cases, so that no data are read again (:func:`continuation`).
 
     Raises:
         JobNotFound: the job does not exist, or the caller may not see it.
@@ -54,13 +56,13 @@ def extend(
         raise NothingToContinue(
             f"status is {job.status}; expected an ended or paused job.", remedy="Wait for its end, pause or cancel it."
         )
-    last = progress_of(session, [job_id])[job_id].checkpoints[-1:]
-    if not last or last[0].round == 0:
+    found = checkpoints_repository.checkpoints(session, job_id)
+    if len(found) < 2:  # none, or the initial one
         raise NothingToContinue("The job has no completed round.", remedy="POST /v1/jobs/{id}/clone starts it again.")
     given = changes.model_dump(exclude_none=True)
     rounds = given.pop("rounds", None) or job.rounds - job.current_round or job.rounds
     share = given.pop("final_rate_share", None)
-    spec = continuation(job.spec, last[0].round, last[0].cid, rounds)
+    spec = continuation(job.spec, found[-1].round, continued_checkpoint(job, found).cid, rounds)
     if share is not None:
         spec["training_config"]["final_rate_share"] = share
     return _request(network, job, spec, given)

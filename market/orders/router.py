@@ -227,7 +227,7 @@ def clone_job(job_id: JobId, body: CloneJob, account: CurrentAccount, services: 
     openapi_extra=scoped("jobs:read"),
 )
 def extend_job(job_id: JobId, body: ExtendJob, account: CurrentAccount, services: ServicesDep) -> ProposedJob:
-    """Quote a continuation from the job's last checkpoint, ready to sign. Writes nothing."""
+    """Quote a continuation from the job's last or best checkpoint. Writes nothing."""
     with services.database.transaction() as session:
         request = clones.extend(session, services.network, account, job_id, body)
     return _proposed(request, account.address, services)

@@ -195,7 +195,7 @@ def extend(
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show the cost and ask; then submit a job that continues from this one's last checkpoint."""
+    """Show the cost and ask; then submit a job that continues this one."""
     from zoo_compute.terminal.job_reports import approval
 
     given = {"rounds": rounds, "final_rate_share": final_rate_share}

@@ -127,7 +127,7 @@ class Job:
         return Job(self._client, self._client.submit_proposed(self.id, "clone", changes, approve))
 
     def extend(self, *, approve: Approve | None = None, **changes: Any) -> "Job":
-        """Sign and submit a job that continues from this one's last checkpoint.
+        """Sign and submit a job that continues this one.
 
         Args and errors as for :meth:`clone`, plus ``rounds`` and ``final_rate_share``.
         """

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from market.domain.lifecycle import UnitStatus
+from market.jobs.models import Job
 from market.training.checkpoints.models import Checkpoint
 from market.training.checkpoints.service import loss_in
 from market.training.units.models import Unit
@@ -36,6 +37,17 @@ def needed_rollback(checkpoints: Sequence[Checkpoint], units: Collection[Unit], 
     if reason is None and have_diverged(checkpoints, units, nodes):
         reason = DIVERGED
     return None if reason is None else Rollback(best_round(losses), reason)
+
+
+def continued_checkpoint(job: Job, checkpoints: Sequence[Checkpoint]) -> Checkpoint:
+    """Return the one of the job's checkpoints, ascending, that an extension starts from.
+
+    It is the best one if the job failed as diverged, or if known losses let its next round be rolled back. Otherwise it
+    is the last. A completed job's final model was accepted, with a loss of more samples than the others.
+    """
+    last = checkpoints[-1]
+    needs_rollback = last.round < job.rounds and needed_rollback(checkpoints, (), job.nodes) is not None
+    return checkpoints[best_round(known_losses(checkpoints))] if job.reason == DIVERGED or needs_rollback else last
 
 
 def have_diverged(checkpoints: Sequence[Checkpoint], units: Collection[Unit], nodes: int) -> bool:

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session, aliased
 from market.domain.lifecycle import UnitStatus
 from market.jobs.models import Job
 from market.jobs.repository import TERMINAL_STATUSES
+from market.training.checkpoints import repository as checkpoints_repository
 from market.training.checkpoints.models import Checkpoint, Pin, StatePin
 from market.training.leases.models import Lease
 from market.training.units.models import Unit
@@ -20,11 +21,6 @@ def ended_before(session: Session, before: datetime, limit: int) -> Sequence[str
     ended_at = func.coalesce(Job.settled_at, Job.created_at)  # a rejected job has no settlement
     query = select(Job.id).where(Job.released_at.is_(None), Job.status.in_(TERMINAL_STATUSES), ended_at < before)
     return session.scalars(query.order_by(ended_at).limit(limit)).all()
-
-
-def checkpoints_but_the_last(session: Session, job_id: str) -> Sequence[Checkpoint]:
-    query = select(Checkpoint).where(Checkpoint.job_id == job_id).order_by(Checkpoint.round)
-    return session.scalars(query).all()[:-1]
 
 
 def unneeded_states(session: Session, job_id: str) -> set[str]:
@@ -56,7 +52,7 @@ def needed_elsewhere(session: Session, job_id: str, cids: Sequence[str]) -> set[
 
 def mark_files_released(session: Session, job_id: str, files: Collection[str]) -> None:
     """Record that storage dropped checkpoint files, and replica states except evidence."""
-    for checkpoint in checkpoints_but_the_last(session, job_id):
+    for checkpoint in checkpoints_repository.checkpoints(session, job_id):
         checkpoint.file_cids = [cid for cid in checkpoint.file_cids if cid not in files]
     states = update(Unit).where(Unit.job_id == job_id, Unit.slot_state_public, ~_is_evidence())
     session.execute(states.values(slot_state_public=False).execution_options(synchronize_session=False))

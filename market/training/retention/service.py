@@ -2,6 +2,7 @@
 
 Receipts stay verifiable from chain and storage: record, models, manifests, payloads and evidence are kept. Deleted for
 jobs that ended long ago are outer states, updates and replica states in storage, and leases and events in the database.
+Files of the checkpoint that an extension starts from, and of the last one, are kept too.
 A job is marked after all deletions, so that an interrupted purge is repeated.
 
 A state that was revealed for a replay is released when its unit cannot be disputed any more. A published state of a
@@ -16,10 +17,13 @@ from datetime import datetime, timedelta
 from sqlalchemy.orm import Session
 
 from market.domain.network import NetworkParameters
+from market.jobs.models import Job
 from market.platform.db.session import Database
 from market.platform.events.repository import delete_events
 from market.platform.storage.client import Storage
 from market.platform.storage.errors import BlobNotFound, StorageError, StorageUnavailable
+from market.training.aggregation.rollback import continued_checkpoint
+from market.training.checkpoints import repository as checkpoints_repository
 from market.training.leases.verification_hooks import hooks
 from market.training.replication import repository as replication_repository
 from market.training.retention import repository
@@ -54,9 +58,12 @@ def purge_expired(database: Database, storage: Storage, kept: timedelta, now: da
 
 def _release_files(database: Database, storage: Storage, job_id: str) -> None:
     with database.transaction() as session:
-        checkpoints = repository.checkpoints_but_the_last(session, job_id)
+        checkpoints = checkpoints_repository.checkpoints(session, job_id)
         states = repository.unneeded_states(session, job_id)
-    for_training = {cid for one in checkpoints for cid in _for_training(storage, one.cid)}
+        # An extension starts from one of these, whose files an earlier checkpoint may share.
+        kept = {checkpoints[-1], continued_checkpoint(session.get_one(Job, job_id), checkpoints)} if checkpoints else ()
+    of_kept = {cid for one in kept for cid in one.file_cids}
+    for_training = {cid for one in checkpoints for cid in _for_training(storage, one.cid)} - of_kept
     files = sorted(states | for_training)
     for start in range(0, len(files), FILES_PER_BATCH):
         some = files[start : start + FILES_PER_BATCH]

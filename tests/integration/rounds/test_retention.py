@@ -103,6 +103,28 @@ def test_old_job_keeps_files_needed_for_receipt(world: World, trained: str, monk
     assert forget(world) == 0
 
 
+@pytest.mark.parametrize("reason", ["completed", "diverged"])
+def test_files_to_extend_spoiled_job_are_kept(world: World, nodes: list[str], reason: str) -> None:
+    job_id = world.running(nodes[:2], rounds=3)
+    for _ in range(2):
+        world.train_round(job_id, nodes[:2])
+    _, best, spoiled = checkpoints(world, job_id)
+    for one, loss in ((best, "3.000000"), (spoiled, "9.000000")):
+        world.change(Checkpoint, one.id, validation_loss=loss)
+    if reason == "completed":
+        world.train_round(job_id, nodes[:2])
+    last = checkpoints(world, job_id)[-1]
+    world.change(Job, job_id, reason=reason)
+    end(world, job_id, KEPT + DAY)
+    assert forget(world) == 1
+    needed = last if reason == "completed" else best
+    assert (last.rolled_back_to, best.file_cids[2]) == (1 if needed is last else None, needed.file_cids[2])
+    assert pinned(world, [*needed.file_cids, *last.file_cids]) == {True}
+    assert pinned(world, [spoiled.file_cids[2]]) == {needed is best}
+    kept = {one.id: one.file_cids for one in checkpoints(world, job_id)}
+    assert (kept[needed.id], kept[last.id]) == (needed.file_cids, last.file_cids)
+
+
 def test_evidence_replica_states_are_kept(world: World, trained: str) -> None:
     first, second = ([unit for unit in world.units(trained) if unit.round == round_] for round_ in (0, 1))
     rejected, other = second

@@ -3,18 +3,22 @@
 from dataclasses import replace
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
-from kit.jobs.jobs_fixtures import World
+from fastapi import FastAPI
+from kit.api.clients import sign_in
+from kit.jobs.jobs_fixtures import FakeChain, World
 from sqlalchemy import func, select
 
 from market.auctions import service as auctions
+from market.chain.views import ChainViews
 from market.domain.lifecycle import JobStatus
 from market.domain.network import DEVNET
 from market.orders.reports.match_diagnostics import diagnose_unmatched_job
 from market.platform.events.models import JobEventRow
 from market.providers.models import ProviderEpoch
-from market.training.aggregation.rollback import best_round
+from market.training.aggregation.rollback import best_round, known_losses
 from market.training.checkpoints.models import Checkpoint
 from market.training.checkpoints.service import kept_checkpoints, loss_in
 from market.training.evaluation import service as evaluation
@@ -237,6 +241,33 @@ def test_spike_of_last_round_is_rolled_back(world: World, nodes: list[str]) -> N
     assert (final.rolled_back_to, final.model_cid) == (best.round, best.model_cid)
     assert rollbacks(world, job_id) == [{"round": 2, "to": best.round, "reason": "final_loss"}]
     assert (world.read(job_id).status, float(final.validation_loss or 9) < 6) == (JobStatus.VERIFYING, True)
+
+
+def test_spoiled_job_is_extended_from_best_checkpoint(
+    app: FastAPI, api: httpx.Client, world: World, nodes: list[str]
+) -> None:
+    app.state.services = app.state.services.with_part(ChainViews, FakeChain())
+    job_id = spiked_job(world, nodes, rounds=9)
+    payer = sign_in(api, world.wallets[world.read(job_id).payer])
+
+    def extended() -> tuple[str, int]:
+        data = payer.post(f"/v1/jobs/{job_id}/extend", json={}).json()["request"]["data_config"]
+        return data["start_checkpoint"], data["start_round"]
+
+    best = best_round(known_losses(checkpoints(world, job_id)))
+    payer.post(f"/v1/jobs/{job_id}/pause")
+    assert extended() == (world.checkpoint(job_id, best), 2)
+    payer.post(f"/v1/jobs/{job_id}/resume")
+    for _ in range(2):
+        world.deliver_all(nodes)
+        end_round(world, job_id)
+        deliver_spike(world, nodes)
+        end_round(world, job_id)
+    world.deliver_all(nodes)
+    world.aggregate(job_id)
+    job = world.read(job_id)
+    assert (job.status, job.reason, job.current_round) == (JobStatus.FAILED, "diverged", 6)
+    assert extended() == (world.checkpoint(job_id, best), 6)
 
 
 @pytest.mark.parametrize(

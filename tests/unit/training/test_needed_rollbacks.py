@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from market.training.aggregation.rollback import needed_rollback
+from market.jobs.models import Job
+from market.training.aggregation.rollback import continued_checkpoint, needed_rollback
 from market.training.checkpoints.models import Checkpoint
 from market.training.units.models import Unit
 from zoo_protocol.verification.training_faults import (
@@ -53,6 +54,23 @@ def test_units_begun_before_rollback_do_not_repeat_it() -> None:
 def test_spike_needs_first_loss(losses: tuple[str | None, ...], reason: str | None) -> None:
     found = needed_rollback(checkpoints(*losses), [], REPLICAS)
     assert (None if found is None else found.reason) == reason
+
+
+@pytest.mark.parametrize(
+    ("losses", "changes", "expected"),
+    [
+        (("5.5", "5.0", "5.1", None), {}, 3),
+        (("5.5", "5.0", "6.1", None), {}, 1),
+        (("5.5", "5.0", "5.1", None), {"reason": DIVERGED}, 1),
+        (("5.5", "5.0", "6.1"), {"rounds": 2}, 2),
+    ],
+    ids=["noise", "spike", "diverged", "accepted_final_model"],
+)
+def test_extension_starts_from_last_unspoiled_checkpoint(
+    losses: tuple[str | None, ...], changes: dict[str, Any], expected: int
+) -> None:
+    job = Job(nodes=REPLICAS, **{"rounds": 9} | changes)
+    assert continued_checkpoint(job, checkpoints(*losses)).round == expected
 
 
 def test_lower_loss_known_later_confirms_spike() -> None:
