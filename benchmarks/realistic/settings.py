@@ -163,7 +163,7 @@ def _dense(muon: float, adamw: float) -> Method:
 
 
 DENSE = Method("dense", {"optimizer": "muon"})
-OURS = _ours(17)
+OURS = _ours(30, 4)
 METHODS = {
     "dense": DENSE,
     "ours": OURS,
@@ -204,6 +204,9 @@ TRIALS: dict[str, Method] = {
         for rate, momentum in ((0.9, 0.5), (1.0, 0.3), (0.7, 0.6))
     },
     "rounds of 15, 8 bits": _ours(15, 8),
+    "rounds of 15, 1365 entries at 4 bits": _ours(15, 4, top_k=1365, down_top_k=1365),
+    "rounds of 17": _ours(17),
+    "rounds of 17, error feedback 0.5": _ours(17, error_feedback_decay=0.5),
     "rounds of 10": _ours(10),
     "rounds of 10, 4 bits": _ours(10, 4),
     "rounds of 5": _ours(5),
