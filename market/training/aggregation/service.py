@@ -329,9 +329,9 @@ def _apply(
         elif unit.status == UnitStatus.LEASED:
             for locked in leases_repository.lock_open_leases(session, job_id, unit_id=unit.id):
                 abandon(session, *locked, LeaseEvent.EXPIRE, "round_closed")
-    slot_states.request_kept_states(session, job, round_.number + 1)
     if round_.rollback is not None:
         _reset_replicas(session, job_id, round_.number, round_.rollback, slots.values())
+    slot_states.request_kept_states(session, job, round_.number + 1)
     record_checkpoint(session, stored, round_.rollback)
     late = sum(verdicts[part.place].included for part in round_.parts if part.round < round_.number)
     _advance(session, job, stored, included=sum(verdict.included for verdict in verdicts.values()), late=late)

@@ -99,6 +99,7 @@ def test_loss_spike_is_rolled_back_to_best_checkpoint(world: World, nodes: list[
     assert shown.startswith(f"Rollback 1 of at most 2: round 3 repeats the model after round {best}, because the valid")
     units = world.units(job_id, round=2)
     assert {(unit.included, unit.exclusion_reason) for unit in units} == {(False, "rolled_back")}
+    assert 3 not in {unit.slot_state_round for unit in world.units(job_id)}  # no manifest names their states
     assert len(units) == len(work)
     with world.database.transaction() as session:
         assert best in {one.round for one in kept_checkpoints(session, world.read(job_id))}
