@@ -29,7 +29,13 @@ from market.training.aggregation.payloads import (
     payloads_of,
     store_record,
 )
-from market.training.aggregation.rollback import best_round, known_losses, lacks_quorum, needed_rollback
+from market.training.aggregation.rollback import (
+    best_round,
+    have_diverged,
+    known_losses,
+    lacks_quorum,
+    needed_rollback,
+)
 from market.training.checkpoints import repository as checkpoints_repository
 from market.training.checkpoints.models import Checkpoint
 from market.training.checkpoints.service import (
@@ -90,7 +96,7 @@ def aggregate(database: Database, settings: Settings, storage: Storage, job_id: 
     """Close the job's round if due and not being closed elsewhere. Raises StorageError."""
     with database.advisory_lock(f"aggregate:{job_id}") as alone:
         if alone:
-            _drop_stale_leaves(database, storage, job_id)
+            tree.drop_stale_leaves(database, storage, job_id)
         round_ = _load(database, settings, job_id) if alone else None
         if round_ is None or not has_memory(settings, round_.spec, len(round_.parts), job_id):
             return
@@ -113,7 +119,7 @@ def aggregate(database: Database, settings: Settings, storage: Storage, job_id: 
             stored, verdicts = _repeat_checkpoint(database, settings, storage, job_id, round_, round_.rollback)
         with database.transaction() as session:
             _apply(session, job_id, round_, stored, verdicts)
-        _drop_stale_leaves(database, storage, job_id)
+        tree.drop_stale_leaves(database, storage, job_id)
 
 
 def _final_rollback(storage: Storage, settings: Settings, round_: _Round, stored: StoredCheckpoint) -> Rollback | None:
@@ -167,23 +173,6 @@ def _repeat_checkpoint(
     return replace(stored, loss=loss), verdicts
 
 
-def _drop_stale_leaves(database: Database, storage: Storage, job_id: str) -> None:
-    """Delete the trees of closed rounds, and of the current one if a planned unit was rejected."""
-    # Sums are unpinned before the rows are deleted, so that an interruption in between is repaired by the next call.
-    with database.transaction() as session:
-        job = jobs_repository.job(session, job_id)
-        found = aggregation_repository.leaves_of_job(session, job_id)
-        if not found:
-            return
-        number = job.current_round if job is not None and job.status == JobStatus.RUNNING else None
-        current = [leaf for leaf in found if leaf.round == number]
-        if number is not None and tree.still_delivered(current, _units(session, job_id, number)):
-            found = [leaf for leaf in found if leaf.round != number]
-    tree.unpin_sums(storage, found)
-    with database.transaction() as session:
-        aggregation_repository.drop_leaves(session, job_id, {leaf.round for leaf in found})
-
-
 def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
     """Return the round if it can be closed; otherwise plan its tree or enqueue open leaves."""
     with database.transaction() as session:
@@ -192,7 +181,7 @@ def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
             return None
         number, spec = job.current_round, TrainingSpec.from_dict(job.spec)
         checkpoint = checkpoints_repository.checkpoint(session, job_id, number)
-        units = _units(session, job_id, number)
+        units = units_repository.units_and_late(session, job_id, number)
         if checkpoint is None:
             return None
         own = [unit for unit in units.values() if unit.round == number]
@@ -254,12 +243,6 @@ def _rolled_back(
         restorable=frozenset(),
         rollback=rollback,
     )
-
-
-def _units(session: Session, job_id: str, number: int) -> dict[int, Unit]:
-    """Return by id the units of round ``number`` and late units not aggregated yet."""
-    own = units_repository.units_of_round(session, job_id, number)
-    return {unit.id: unit for unit in [*own, *units_repository.late_units(session, job_id, number)]}
 
 
 def _undisputed(units: Iterable[Unit]) -> list[Unit]:
@@ -331,9 +314,9 @@ def _apply(
     job = jobs_repository.lock_job(session, job_id)
     if job is None or job.status != JobStatus.RUNNING or job.current_round != round_.number:
         return
-    units = _units(session, job_id, round_.number)
-    if not tree.all_delivered(round_.parts, units):
-        enqueue_after_commit(session, "jobs.dispatch", job_id)  # an aggregated unit was rejected since
+    units = units_repository.units_and_late(session, job_id, round_.number)
+    if not tree.all_delivered(round_.parts, units) or _has_recovered(session, job, round_, units.values()):
+        enqueue_after_commit(session, "jobs.dispatch", job_id)  # a unit was rejected or committed since
         return
     slots = {slot.slot: slot for slot in jobs_repository.slots(session, job_id)}
     aggregated = {part.unit_id: verdicts[part.place] for part in round_.parts}
@@ -354,12 +337,20 @@ def _apply(
         elif unit.status == UnitStatus.LEASED:
             for locked in leases_repository.lock_open_leases(session, job_id, unit_id=unit.id):
                 abandon(session, *locked, LeaseEvent.EXPIRE, "round_closed")
-    slot_states.request_kept_states(session, job, round_.number + 1)
     if round_.rollback is not None:
         _reset_replicas(session, job_id, round_.number, round_.rollback, slots.values())
+    slot_states.request_kept_states(session, job, round_.number + 1)
     record_checkpoint(session, stored, round_.rollback)
     late = sum(verdicts[part.place].included for part in round_.parts if part.round < round_.number)
     _advance(session, job, stored, included=sum(verdict.included for verdict in verdicts.values()), late=late)
+
+
+def _has_recovered(session: Session, job: Job, round_: _Round, units: Iterable[Unit]) -> bool:
+    """Return True if units committed since then refute that the round diverged."""
+    if round_.rollback is None or round_.rollback.reason != DIVERGED:
+        return False
+    own = [unit for unit in units if unit.round == round_.number]
+    return not have_diverged(checkpoints_repository.checkpoints(session, job.id), own, job.nodes)
 
 
 def _reset_replicas(session: Session, job_id: str, number: int, rollback: Rollback, slots: Iterable[Slot]) -> None:

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 import structlog
 from sqlalchemy.orm import Session
 
+from market.domain.lifecycle import JobStatus
 from market.domain.nodes.regions import latency_matrix, leaves, regions
 from market.jobs import repository as jobs_repository
 from market.platform.db.base import utc_now
@@ -144,11 +145,27 @@ def exclude_lost_payloads(database: Database, job_id: str, lost: PayloadsLost) -
         enqueue_after_commit(session, "jobs.aggregate", job_id)
 
 
-def unpin_sums(storage: Storage, found: Sequence[AggregationLeaf]) -> None:
-    """Unpin the leaves' sums, which a closed round does not need. Raises StorageUnavailable."""
+def drop_stale_leaves(database: Database, storage: Storage, job_id: str) -> None:
+    """Delete the trees of closed rounds, and of the current one if a planned unit was rejected.
+
+    Raises:
+        StorageUnavailable: the sums were not unpinned; the next call does it.
+    """
+    # Sums are unpinned before the rows are deleted, so that an interruption in between is repaired by the next call.
+    with database.transaction() as session:
+        job = jobs_repository.job(session, job_id)
+        found = aggregation_repository.leaves_of_job(session, job_id)
+        if not found:
+            return
+        number = job.current_round if job is not None and job.status == JobStatus.RUNNING else None
+        current = [leaf for leaf in found if leaf.round == number]
+        if number is not None and still_delivered(current, units_repository.units_and_late(session, job_id, number)):
+            found = [leaf for leaf in found if leaf.round != number]
     for leaf in found:
         if leaf.sum_cid is not None:
             storage.unpin(leaf.sum_cid)
+    with database.transaction() as session:
+        aggregation_repository.drop_leaves(session, job_id, {leaf.round for leaf in found})
 
 
 @dataclass(frozen=True, slots=True)

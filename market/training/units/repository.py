@@ -88,6 +88,12 @@ def late_units(session: Session, job_id: str, round_: int) -> list[Unit]:
     return list(session.scalars(query))
 
 
+def units_and_late(session: Session, job_id: str, round_: int) -> dict[int, Unit]:
+    """Return by id the units of the round and late units not aggregated yet."""
+    units = [*units_of_round(session, job_id, round_), *late_units(session, job_id, round_)]
+    return {unit.id: unit for unit in units}
+
+
 def late_slots(session: Session, job_id: str, round_: int) -> set[int]:
     """Return the slots whose unit of a round before ``round_`` is committed and not uploaded."""
     query = select(Unit.slot).where(Unit.job_id == job_id, Unit.round < round_, Unit.status == UnitStatus.COMMITTED)

@@ -18,6 +18,7 @@ from market.domain.network import DEVNET
 from market.orders.reports.match_diagnostics import diagnose_unmatched_job
 from market.platform.events.models import JobEventRow
 from market.providers.models import ProviderEpoch
+from market.training.aggregation import service as aggregation
 from market.training.aggregation.rollback import best_round, known_losses
 from market.training.checkpoints.models import Checkpoint
 from market.training.checkpoints.service import kept_checkpoints, loss_in
@@ -98,6 +99,7 @@ def test_loss_spike_is_rolled_back_to_best_checkpoint(world: World, nodes: list[
     assert shown.startswith(f"Rollback 1 of at most 2: round 3 repeats the model after round {best}, because the valid")
     units = world.units(job_id, round=2)
     assert {(unit.included, unit.exclusion_reason) for unit in units} == {(False, "rolled_back")}
+    assert 3 not in {unit.slot_state_round for unit in world.units(job_id)}  # no manifest names their states
     assert len(units) == len(work)
     with world.database.transaction() as session:
         assert best in {one.round for one in kept_checkpoints(session, world.read(job_id))}
@@ -206,6 +208,27 @@ def test_diverged_quorum_is_rolled_back_without_fault(world: World, nodes: list[
     losses = [float(one.validation_loss or 0) for one in checkpoints(world, job_id)]
     assert f"lowest validation loss was {losses[0]:.3f} after round 0, the last {losses[2]:.3f} after round 2." in shown
     assert world.all(select(func.coalesce(func.sum(ProviderEpoch.lost), 0))) == [0]
+
+
+def test_unit_committed_during_rollback_prevents_it(
+    world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = world.running(nodes, rounds=5)
+    for node in nodes[:3]:
+        work = world.work(node)
+        world.call(leases.fail, work.lease.id, node, work.lease.token, "diverged", "loss is not finite at step 2")
+    spare = world.node()
+    world.dispatch(job_id)
+    again, original = world.work(spare), aggregation._repeat_checkpoint
+
+    def commit_meanwhile(*arguments: Any) -> Any:
+        again.commit()
+        return original(*arguments)
+
+    monkeypatch.setattr(aggregation, "_repeat_checkpoint", commit_meanwhile)
+    world.aggregate(job_id)
+    world.aggregate(job_id)
+    assert (world.read(job_id).current_round, rollbacks(world, job_id)) == (0, [])
 
 
 def test_diverging_replica_of_two_is_rolled_back(world: World, nodes: list[str]) -> None:
