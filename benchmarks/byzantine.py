@@ -22,11 +22,15 @@ Long part
 ---------
 ``adaptive_25_ours``, ``adaptive_37_ours`` and ``long_ATTACK_25_ours`` are after 200 rounds of 8 steps at the default
 method, relative to eight honest workers under ours. So are ``worst_25_ours`` and ``diverged_37_ours``; the short part's
-are ``short_worst_25_ours`` and ``short_diverged_37_ours``. The attack ``adaptive`` knows all rules
-(``robustness/adaptive.py``): it sends the most harmful of the payloads that aggregation accepts. In ``flip`` each
-attacker sends the opposite of its own honest payload. ``--kept`` reports kept runs without measuring. Runs on another
-text, as of another Python, are kept apart. An interrupted run continues from its last tenth round. All losses are of
-4,096 windows.
+are ``short_worst_25_ours`` and ``short_diverged_37_ours``. In ``flip`` each attacker sends the opposite of its own
+honest payload, in ``stale`` its own of the first round.
+
+The other attackers know all rules (``robustness/adaptive.py``). Their payloads differ, and hold as much of a
+direction as aggregation accepts. That of ``adaptive`` is against the last aggregate and the attackers' own honest
+payloads, that of the others the short part's lie.
+
+``--kept`` reports kept runs without measuring. Runs on another text, as of another Python, are kept apart. An
+interrupted run continues from its last tenth round. All losses are of 4,096 windows.
 """
 
 import tempfile
@@ -87,14 +91,15 @@ def _noise(honest: Wide, noise: np.random.Generator) -> Wide:
     return drawn * float(np.linalg.norm(honest[0]) / np.linalg.norm(drawn))
 
 
-ATTACKS: dict[str, Attack | None] = {
+ATTACKS: dict[str, Attack] = {
     "flip": lambda honest, _: -5 * honest.mean(axis=0),
     "alie": lambda honest, _: honest.mean(axis=0) - 1.5 * honest.std(axis=0),
     "ipm": lambda honest, _: -0.5 * honest.mean(axis=0),
     "noise": _noise,
     "mimic": lambda honest, _: honest[0],
-    "stale": None,  # independent of the round
 }
+"""Lies from all honest payloads of a round."""
+NAMES = (*ATTACKS, "stale")
 
 
 def trimmed_mean(vectors: Wide) -> Wide:
@@ -167,7 +172,7 @@ def train(
         for slot in range(workers):
             if slot < workers - bad or (attack == "stale" and not round_):
                 payloads[slot], after[slot] = train_unit(spec, round_, slot, parameters, texts[0], states[slot])
-        lie = ATTACKS[attack]
+        lie = ATTACKS.get(attack)
         if bad and lie is not None:
             honest = _decoded(spec, payloads)
             for slot in range(workers - bad, workers):
@@ -196,7 +201,7 @@ def short_part(quick: bool) -> list[Row]:
     model, steps = MODEL, 2 if quick else 8
     training = TrainingConfig(rounds=2 if quick else 12, inner_steps=steps, segment_steps=steps, **SETTINGS)
     texts = standard_library(1 << 22)
-    attacks, shares = (["flip", "stale"], {25: 2, 37: 3}) if quick else (list(ATTACKS), BAD)
+    attacks, shares = (("flip", "stale"), {25: 2, 37: 3}) if quick else (NAMES, BAD)
     losses: dict[str, list[float]] = {}
     diverged: list[int] = []
     for seed in range(1 if quick else 3):

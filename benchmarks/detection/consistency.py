@@ -128,8 +128,6 @@ def _check_round(
         found.excluded[kind] += slot in excluded
     dense = np.stack([decode_adapted(spec, payload).dense().astype(np.float64) for payload in payloads.values()])
     for name, lie in ATTACKS.items():
-        if lie is None:
-            continue
         honest = np.delete(dense, list(payloads).index(ATTACKED), axis=0)
         false = encode(spec, lie(honest, noise).astype(np.float32))
         of_attack, out = _checked(spec, parameters, {**payloads, ATTACKED: false}, held)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.report import Row, progress, row
-from benchmarks.robustness.adaptive import Wide, adaptive
+from benchmarks.robustness.adaptive import Wide, accepted_payloads, against_progress
 from benchmarks.robustness.kept import KeptRuns
 from benchmarks.training.trainers import next_replica_states, train_unit
 from training_gym.aggregate.aggregation import aggregate
@@ -27,7 +27,19 @@ VERSION = 2
 """Of the rules of training and aggregation; a change that can change a result needs another number."""
 TEXT = "a306befbd2bdd4fb"
 """Digest of the text of the runs that the repository keeps. Runs on other text have keys of their own."""
-ATTACKS = {"none": 0, "adaptive_25": 2, "flip_25": 2, "ipm_25": 2, "alie_25": 2, "adaptive_37": 3}
+REVISIONS = {"adaptive": 2, "alie": 2, "ipm": 2}
+"""Of attacks that changed; results of the first revision are kept under the attack's name alone."""
+ATTACKS = {
+    "none": 0,
+    "adaptive_25": 2,
+    "flip_25": 2,
+    "ipm_25": 2,
+    "alie_25": 2,
+    "mimic_25": 2,
+    "stale_25": 2,
+    "noise_25": 2,
+    "adaptive_37": 3,
+}
 """Attacks with their attackers of eight, in the order of measurement."""
 WINDOWS = 4096
 _ROUNDS_PER_STATE = 10
@@ -42,6 +54,7 @@ class _State:
     noise: np.random.Generator
     round: int = 0
     restored: set[int] = field(default_factory=set)
+    first: dict[int, bytes] = field(default_factory=dict)
     excluded: Counter[str] = field(default_factory=Counter)
 
 
@@ -58,7 +71,8 @@ def text_digest(texts: tuple[Tokens, Tokens]) -> str:
 
 def identity(spec: TrainingSpec, attack: str, bad: int, text: str) -> dict[str, Any]:
     """Return everything that decides the result of a run; ``text`` only if it is not ``TEXT``."""
-    run = {"version": VERSION, "attack": attack, "bad": bad, "workers": spec.replicas, "spec": spec.spec_hash()}
+    revised = f"{attack}/{REVISIONS[attack]}" if attack in REVISIONS else attack
+    run = {"version": VERSION, "attack": revised, "bad": bad, "workers": spec.replicas, "spec": spec.spec_hash()}
     return run if text == TEXT else run | {"text": text}
 
 
@@ -67,7 +81,7 @@ def train(
     texts: tuple[Tokens, Tokens],
     attack: str,
     bad: int,
-    lies: Mapping[str, Lie | None],
+    lies: Mapping[str, Lie],
     kept: KeptRuns,
     text: str | None = None,
 ) -> float | None:
@@ -98,22 +112,15 @@ def train(
 
 
 def _round(
-    spec: TrainingSpec, state: _State, text: Tokens, attack: str, honest: range, lies: Mapping[str, Lie | None]
+    spec: TrainingSpec, state: _State, text: Tokens, attack: str, honest: range, lies: Mapping[str, Lie]
 ) -> None:
     payloads, after = {}, {}
-    for slot in honest:
+    for slot in range(spec.replicas):
         payloads[slot], after[slot] = train_unit(spec, state.round, slot, state.parameters, text, state.replicas[slot])
-    bad = range(len(honest), spec.replicas)
-    if bad and attack == "adaptive":
-        payloads |= adaptive(spec, payloads, bad, state.outer, state.noise)
-    elif attack == "flip":  # each of its own unit: equal payloads would be copies
-        for slot in bad:
-            own = state.replicas[slot]
-            payload, state.replicas[slot] = train_unit(spec, state.round, slot, state.parameters, text, own)
-            payloads[slot] = encode(spec, -decode(spec, payload).dense())
-    elif bad and (lie := lies[attack]) is not None:
-        vectors = np.stack([decode(spec, payload).dense().astype(np.float64) for payload in payloads.values()])
-        payloads |= {slot: encode(spec, lie(vectors, state.noise).astype(np.float32)) for slot in bad}
+    own = {slot: payloads.pop(slot) for slot in range(len(honest), spec.replicas)}
+    state.replicas |= {slot: after.pop(slot) for slot in own}
+    state.first = state.first or own
+    payloads |= _sent(spec, state, attack, payloads, own, lies)
     result = aggregate(spec, state.parameters, payloads, outer_state=state.outer)
     excluded = {slot: verdict.code for slot, verdict in result.verdicts.items() if not verdict.included}
     state.excluded.update(f"{'honest' if slot in honest else 'bad'} {code}" for slot, code in excluded.items())
@@ -122,8 +129,31 @@ def _round(
     state.parameters, state.outer, state.round = result.parameters, result.outer_state, state.round + 1
 
 
+def _sent(
+    spec: TrainingSpec,
+    state: _State,
+    attack: str,
+    honest: Mapping[int, bytes],
+    own: Mapping[int, bytes],
+    lies: Mapping[str, Lie],
+) -> Mapping[int, bytes]:
+    """Return the attackers' payloads in place of their ``own`` honest ones."""
+    if not own or attack == "stale":
+        return state.first
+    units = _dense(spec, own)
+    if attack == "flip":
+        return {slot: encode(spec, -unit.astype(np.float32)) for slot, unit in zip(own, units, strict=True)}
+    last = state.outer.aggregate.astype(np.float64)
+    lie = against_progress(last, units) if attack == "adaptive" else lies[attack](_dense(spec, honest), state.noise)
+    return accepted_payloads(spec, honest, list(own), state.outer, lie, state.noise)
+
+
+def _dense(spec: TrainingSpec, payloads: Mapping[int, bytes]) -> Wide:
+    return np.stack([decode(spec, payload).dense().astype(np.float64) for payload in payloads.values()])
+
+
 def rows_of(
-    specs: Sequence[TrainingSpec], texts: tuple[Tokens, Tokens], lies: Mapping[str, Lie | None], kept: KeptRuns
+    specs: Sequence[TrainingSpec], texts: tuple[Tokens, Tokens], lies: Mapping[str, Lie], kept: KeptRuns
 ) -> list[Row]:
     """Return each attack's loss relative to that of eight honest workers, minus one.
 

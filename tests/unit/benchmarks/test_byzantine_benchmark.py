@@ -7,12 +7,13 @@ import pytest
 
 from benchmarks.byzantine import ATTACKS, MODEL
 from benchmarks.robustness import long_runs
-from benchmarks.robustness.adaptive import adaptive
+from benchmarks.robustness.adaptive import accepted_payloads, against_progress
 from benchmarks.robustness.kept import KeptRuns
-from training_gym.aggregate.aggregation import aggregate
-from training_gym.aggregate.outer_step import initial_outer_state
+from training_gym.aggregate.aggregation import Aggregate, aggregate
+from training_gym.aggregate.outer_step import OuterState, initial_outer_state
 from training_gym.compress.payload_format import decode, encode
-from training_gym.model.layout import initial_parameters
+from training_gym.model.layout import Arrays, initial_parameters
+from training_gym.spec.config import TrainingSpec
 
 SPEC = long_runs.spec_of(MODEL, 1, 3, 4, inner_steps=2, segment_steps=2, batch_size=2)
 TEXTS = (np.frombuffer(bytes(range(256)) * 16, np.uint8), np.frombuffer(bytes(range(256)) * 8, np.uint8))
@@ -65,16 +66,39 @@ def test_run_on_other_text_is_measured_again(tmp_path: Path) -> None:
     assert long_runs.train(SPEC, TEXTS, "none", 0, ATTACKS, kept) != 2.0
 
 
-def test_adaptive_payloads_are_accepted_and_reduce_progress() -> None:
+def test_changed_attack_is_measured_again(tmp_path: Path) -> None:
+    kept = KeptRuns(tmp_path / "kept", tmp_path)
+    run = long_runs.identity(SPEC, "alie", 1, long_runs.text_digest(TEXTS)) | {"attack": "alie"}
+    kept.add(run, 2.0)
+    assert long_runs.train(SPEC, TEXTS, "alie", 1, ATTACKS, kept) != 2.0
+
+
+def test_stale_attackers_repeat_their_first_payloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds: list[dict[int, bytes]] = []
+
+    def watched(spec: TrainingSpec, start: Arrays, payloads: dict[int, bytes], *, outer_state: OuterState) -> Aggregate:
+        rounds.append(payloads)
+        return aggregate(spec, start, payloads, outer_state=outer_state)
+
+    monkeypatch.setattr(long_runs, "aggregate", watched)
+    long_runs.train(SPEC, TEXTS, "stale", 2, ATTACKS, KeptRuns(tmp_path / "kept", tmp_path))
+    sent = [(payloads[2], payloads[3]) for payloads in rounds]
+    assert sent == [sent[0]] * 3
+    assert sent[0][0] != sent[0][1]
+
+
+@pytest.mark.parametrize("attack", ["adaptive", "alie", "ipm", "mimic"])
+def test_attackers_payloads_are_accepted_and_harm(attack: str) -> None:
     noise = np.random.default_rng(0)
     common = noise.standard_normal(SPEC.num_parameters())
-    vectors = [common + 2 * noise.standard_normal(len(common)) for _ in range(6)]
-    honest = {slot: encode(SPEC, (0.01 * vector).astype(np.float32)) for slot, vector in enumerate(vectors)}
+    vectors = np.stack([0.01 * (common + 2 * noise.standard_normal(len(common))) for _ in range(8)])
+    honest = {slot: encode(SPEC, vector.astype(np.float32)) for slot, vector in enumerate(vectors[:6])}
     state = initial_outer_state(SPEC)
-    sent = adaptive(SPEC, honest, range(6, 8), state, np.random.default_rng(1))
+    last = state.aggregate.astype(np.float64)
+    lie = against_progress(last, vectors[6:]) if attack == "adaptive" else ATTACKS[attack](vectors[:6], noise)
+    sent = accepted_payloads(SPEC, honest, range(6, 8), state, lie, noise)
     result = aggregate(SPEC, initial_parameters(SPEC), honest | sent, outer_state=state)
-    assert result.verdicts[6].included
-    assert result.verdicts[7].included
+    assert all(verdict.included for verdict in result.verdicts.values())
     mean = np.mean([decode(SPEC, payload).dense() for payload in honest.values()], axis=0)
-    assert result.outer_state.aggregate @ mean < 0.95 * (mean @ mean)
-    assert all(result.verdicts[slot].included for slot in honest)
+    assert (result.outer_state.aggregate - mean) @ lie > 0
+    assert result.outer_state.aggregate @ common < 0.97 * (mean @ common)
