@@ -218,13 +218,19 @@ def test_diverging_replica_of_two_is_rolled_back(world: World, nodes: list[str])
     assert rollbacks(world, job_id) == [{"round": 1, "to": 0, "reason": "diverged"}]
 
 
-def test_spike_of_last_round_is_rolled_back(world: World, nodes: list[str]) -> None:
+def test_spike_of_last_round_is_rolled_back(world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    build, built = aggregation._build_checkpoint, []
+    monkeypatch.setattr(aggregation, "_build_checkpoint", lambda *given: built.append(build(*given)) or built[-1])
     job_id = spiked_job(world, nodes, rounds=2)
     *earlier, final = checkpoints(world, job_id)
     best = min(earlier, key=lambda one: float(one.validation_loss or 0))
     assert (final.rolled_back_to, final.model_cid) == (best.round, best.model_cid)
     assert rollbacks(world, job_id) == [{"round": 2, "to": best.round, "reason": "final_loss"}]
     assert (world.read(job_id).status, float(final.validation_loss or 9) < 6) == (JobStatus.VERIFYING, True)
+    spoiled, _ = built[-1]
+    assert [world.storage.is_pinned(cid) for cid in spoiled.files] == [False] * 5
+    named = {cid for one in (*earlier, final) for cid in one.file_cids}
+    assert {world.storage.is_pinned(cid) for cid in named} == {True}
 
 
 def test_spoiled_job_is_extended_from_best_checkpoint(
