@@ -14,7 +14,14 @@ from market.training.checkpoints.models import Checkpoint
 from market.training.checkpoints.service import loss_in
 from market.training.units.models import Unit
 from training_gym.exchange.deadlines import quorum
-from zoo_protocol.verification.training_faults import DIVERGED, KnownLoss, Rollback, checkpoint_fault, has_diverged
+from zoo_protocol.verification.training_faults import (
+    DIVERGED,
+    KnownLoss,
+    Rollback,
+    checkpoint_fault,
+    has_diverged,
+    loss_fault,
+)
 
 
 def known_losses(checkpoints: Sequence[Checkpoint]) -> dict[int, KnownLoss]:
@@ -77,5 +84,6 @@ def _last_rollback(checkpoints: Sequence[Checkpoint]) -> int:
 
 
 def best_round(losses: Mapping[int, KnownLoss]) -> int:
-    """Return the round of the lowest known loss, of equal ones the first; 0 if none is known."""
-    return min(sorted(losses), key=lambda round_: losses[round_].loss, default=0)
+    """Return the round of the lowest finite loss, of equal ones the first; 0 if none is known."""
+    finite = [round_ for round_ in sorted(losses) if loss_fault([losses[round_]]) is None]
+    return min(finite, key=lambda round_: losses[round_].loss, default=0)

@@ -51,6 +51,7 @@ from market.training.checkpoints.service import (
 from market.training.evaluation.service import take_unit_losses
 from market.training.leases import repository as leases_repository
 from market.training.leases.service import abandon, stop_training
+from market.training.replication.release import unpin_unneeded
 from market.training.rounds.service import fail_job
 from market.training.rounds.state import round_state
 from market.training.units import repository as units_repository
@@ -104,6 +105,8 @@ def aggregate(database: Database, settings: Settings, storage: Storage, job_id: 
             if round_.rollback is None:
                 stored, verdicts = _build_checkpoint(storage, settings, job_id, round_)
                 round_ = replace(round_, rollback=_final_rollback(storage, settings, round_, stored))
+                if round_.rollback is not None:
+                    _release_model(database, storage, job_id, stored)
         except PayloadError:
             round_ = replace(round_, rollback=Rollback(best_round(round_.losses), STEP_NOT_FINITE))
         except tree.SumLost as lost:
@@ -130,6 +133,16 @@ def _final_rollback(storage: Storage, settings: Settings, round_: _Round, stored
     parameters = load_parameters(storage, round_.spec, round_.best_cid)  # its known loss may be of few samples
     best = model_loss(storage, settings, round_.spec, parameters, round_.number + 1).known()
     return Rollback(best_round(round_.losses), FINAL_LOSS) if loss_fault([*known[:1], best, final]) else None
+
+
+def _release_model(database: Database, storage: Storage, job_id: str, spoiled: StoredCheckpoint) -> None:
+    """Unpin the files of a final model that becomes no checkpoint.
+
+    A repeated call stores and unpins them again.
+    """
+    with database.transaction() as session:
+        kept = {cid for one in checkpoints_repository.checkpoints(session, job_id) for cid in one.file_cids}
+    unpin_unneeded(database, storage, job_id, set(spoiled.files) - kept)
 
 
 def _may_roll_back(database: Database, job_id: str) -> bool:

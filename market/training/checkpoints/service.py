@@ -64,6 +64,13 @@ class StoredCheckpoint:
     manifest: CheckpointManifest
     loss: ModelLoss = _UNKNOWN
 
+    @property
+    def files(self) -> list[str]:
+        """CIDs of its files without replica states, in the order of a pin proof."""
+        made = self.manifest
+        files = (self.cid, made.model, made.outer_state, made.update, made.aggregation)
+        return [cid for cid in files if cid is not None]
+
 
 def state_bytes(spec: TrainingSpec) -> int:
     """Return the maximum bytes of a model file."""
@@ -136,14 +143,13 @@ def _load_manifest(storage: Storage, cid: str) -> CheckpointManifest:
 
 def record_checkpoint(session: Session, stored: StoredCheckpoint, rollback: Rollback | None = None) -> None:
     manifest = stored.manifest
-    files = (stored.cid, manifest.model, manifest.outer_state, manifest.update, manifest.aggregation)
     session.add(
         Checkpoint(
             job_id=manifest.job_id,
             round=manifest.round,
             cid=stored.cid,
             model_cid=manifest.model,
-            file_cids=[cid for cid in files if cid is not None],
+            file_cids=stored.files,
             rolled_back_to=None if rollback is None else rollback.to,
             rollback_reason=None if rollback is None else rollback.reason,
             **stored.loss._asdict(),

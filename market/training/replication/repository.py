@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from sqlalchemy import ColumnElement, delete, exists, func, literal, or_, select, update
+from sqlalchemy.dialects.postgresql import array
 from sqlalchemy.orm import InstrumentedAttribute, Session, aliased
 
 from market.domain.lifecycle import JobStatus, LeaseStatus, UnitStatus
@@ -132,6 +133,21 @@ def unneeded(session: Session, decided_before: datetime) -> Sequence[Unit]:
     is_kept = Unit.slot_state_round.is_not(None) & ~_superseded(redundancy)
     query = select(Unit).where(Unit.slot_state_public, ~goes_on, ~is_contestable, ~is_kept)
     return session.scalars(query.order_by(Unit.id).limit(100)).all()
+
+
+def needed_elsewhere(session: Session, job_id: str, cids: Sequence[str]) -> set[str]:
+    """Return the files that other jobs share, and payloads, which are kept.
+
+    Jobs of one specification may produce equal files. The update of a single payload may equal it.
+    """
+    files = select(Checkpoint.file_cids).where(Checkpoint.job_id != job_id, Checkpoint.file_cids.has_any(array(cids)))
+    found = {cid for of_checkpoint in session.scalars(files) for cid in of_checkpoint}
+    found.update(cid for cid in session.scalars(select(Unit.payload_cid).where(Unit.payload_cid.in_(cids))) if cid)
+    is_kept = or_(Job.released_at.is_(None), Unit.status == UnitStatus.REJECTED)
+    for column in (Unit.slot_state_cid, Unit.start_slot_state_cid):
+        units = select(column).join(Job, Job.id == Unit.job_id).where(Job.id != job_id, is_kept, column.in_(cids))
+        found.update(cid for cid in session.scalars(units) if cid is not None)
+    return found.intersection(cids)
 
 
 def is_used_by_other_units(session: Session, cid: str, unit_ids: Collection[int]) -> bool:

@@ -4,7 +4,6 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from sqlalchemy import ColumnElement, delete, exists, func, or_, select, update
-from sqlalchemy.dialects.postgresql import array
 from sqlalchemy.orm import Session, aliased
 
 from market.domain.lifecycle import UnitStatus
@@ -37,17 +36,6 @@ def _is_evidence() -> ColumnElement[bool]:
         after.status == UnitStatus.REJECTED,
         or_(after.id == Unit.id, after.start_slot_state_cid == Unit.slot_state_cid),
     )
-
-
-def needed_elsewhere(session: Session, job_id: str, cids: Sequence[str]) -> set[str]:
-    """Return the files that other jobs share. Jobs of one specification may produce equal files."""
-    files = select(Checkpoint.file_cids).where(Checkpoint.job_id != job_id, Checkpoint.file_cids.has_any(array(cids)))
-    found = {cid for of_checkpoint in session.scalars(files) for cid in of_checkpoint}
-    is_kept = or_(Job.released_at.is_(None), Unit.status == UnitStatus.REJECTED)
-    for column in (Unit.slot_state_cid, Unit.start_slot_state_cid):
-        units = select(column).join(Job, Job.id == Unit.job_id).where(Job.id != job_id, is_kept, column.in_(cids))
-        found.update(cid for cid in session.scalars(units) if cid is not None)
-    return found.intersection(cids)
 
 
 def mark_files_released(session: Session, job_id: str, files: Collection[str]) -> None:

@@ -10,8 +10,6 @@ checkpoint is released when a newer one has proven holders (:mod:`market.trainin
 of rejected units are evidence and stay.
 """
 
-from collections.abc import Sequence
-from contextlib import suppress
 from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
@@ -21,11 +19,12 @@ from market.jobs.models import Job
 from market.platform.db.session import Database
 from market.platform.events.repository import delete_events
 from market.platform.storage.client import Storage
-from market.platform.storage.errors import BlobNotFound, StorageError, StorageUnavailable
+from market.platform.storage.errors import StorageError, StorageUnavailable
 from market.training.aggregation.rollback import continued_checkpoint
 from market.training.checkpoints import repository as checkpoints_repository
 from market.training.leases.verification_hooks import hooks
 from market.training.replication import repository as replication_repository
+from market.training.replication.release import unpin_unneeded
 from market.training.retention import repository
 from training_gym.spec.manifests import MAX_MANIFEST_BYTES
 from training_gym.units.checkpoint import CheckpointManifest
@@ -33,8 +32,8 @@ from training_gym.units.checkpoint import CheckpointManifest
 JOBS_PER_RUN = 10
 """Jobs per sweep."""
 
-FILES_PER_BATCH, ROWS_PER_BATCH = 100, 1_000
-"""Files per check for other uses; rows per transaction."""
+ROWS_PER_BATCH = 1_000
+"""Rows per transaction."""
 
 
 def purge_expired(database: Database, storage: Storage, kept: timedelta, now: datetime) -> int:
@@ -64,16 +63,7 @@ def _release_files(database: Database, storage: Storage, job_id: str) -> None:
         kept = {checkpoints[-1], continued_checkpoint(session.get_one(Job, job_id), checkpoints)} if checkpoints else ()
     of_kept = {cid for one in kept for cid in one.file_cids}
     for_training = {cid for one in checkpoints for cid in _for_training(storage, one.cid)} - of_kept
-    files = sorted(states | for_training)
-    for start in range(0, len(files), FILES_PER_BATCH):
-        some = files[start : start + FILES_PER_BATCH]
-        needed = _needed(database, job_id, some)
-        for cid in some:
-            if cid not in needed:
-                storage.unpin(cid)
-        for cid in _needed(database, job_id, some):  # another job stored it since, or before a crash here
-            with suppress(BlobNotFound):
-                storage.pin(cid)
+    unpin_unneeded(database, storage, job_id, states | for_training)
     with database.transaction() as session:
         repository.mark_files_released(session, job_id, for_training)
 
@@ -87,12 +77,6 @@ def _for_training(storage: Storage, manifest_cid: str) -> list[str]:
     except StorageError:  # lost or corrupt: its file list is unknown
         return []
     return [cid for cid in (manifest.outer_state, manifest.update) if cid is not None]
-
-
-def _needed(database: Database, job_id: str, cids: Sequence[str]) -> set[str]:
-    with database.transaction() as session:
-        elsewhere = repository.needed_elsewhere(session, job_id, cids)
-        return elsewhere | {cid for cid in cids if hooks().is_revealed(session, cid)}
 
 
 def needs_file(session: Session, cid: str) -> bool:

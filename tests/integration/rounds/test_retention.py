@@ -1,6 +1,7 @@
 """Deletion of old jobs and rounds, and records that the market keeps permanently."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -20,6 +21,7 @@ from market.platform.events.models import AuditEvent, JobEventRow
 from market.platform.storage.client import Storage
 from market.training.checkpoints.models import Checkpoint, Pin
 from market.training.leases.models import Lease
+from market.training.replication import release
 from market.training.retention import service as retention
 from market.training.units.models import Unit
 from training_gym.spec.manifests import MAX_MANIFEST_BYTES
@@ -78,7 +80,7 @@ def for_training(world: World, job_id: str) -> list[str]:
 
 def test_old_job_keeps_files_needed_for_receipt(world: World, trained: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "ROWS_PER_BATCH", 3)  # as of a job with many
-    monkeypatch.setattr(retention, "FILES_PER_BATCH", 1)
+    monkeypatch.setattr(release, "FILES_PER_BATCH", 1)
     units, states = world.units(trained), public_states(world, trained)
     gone = {*for_training(world, trained), *states}
     payloads = {unit.payload_cid for unit in units if unit.payload_cid is not None}
@@ -123,6 +125,18 @@ def test_files_to_extend_spoiled_job_are_kept(world: World, nodes: list[str], re
     assert pinned(world, [spoiled.file_cids[2]]) == {needed is best}
     kept = {one.id: one.file_cids for one in checkpoints(world, job_id)}
     assert (kept[needed.id], kept[last.id]) == (needed.file_cids, last.file_cids)
+
+
+def test_payload_equal_to_update_is_kept(world: World, nodes: list[str]) -> None:
+    plain = replace(world.spec.training, outer_learning_rate=1.0, outer_momentum=0.0)
+    job_id = world.running(nodes[:1], document=replace(world.spec, training=plain).to_dict())
+    for _ in range(2):
+        world.train_round(job_id, nodes[:1])
+    first, *_ = world.units(job_id)
+    assert first.payload_cid == world.manifest(job_id, 1).update
+    end(world, job_id, KEPT + DAY)
+    assert forget(world) == 1
+    assert pinned(world, [first.payload_cid]) == {True}
 
 
 def test_evidence_replica_states_are_kept(world: World, trained: str) -> None:

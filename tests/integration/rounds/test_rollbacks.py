@@ -1,5 +1,6 @@
 """Training that goes wrong: a spike, a divergence; rolled back, shown, and without fault."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -257,13 +258,19 @@ def test_single_replica_is_rolled_back_after_three_claims(world: World, nodes: l
     assert rollbacks(world, job_id) == [{"round": 1, "to": 0, "reason": "diverged"}]
 
 
-def test_spike_of_last_round_is_rolled_back(world: World, nodes: list[str]) -> None:
+def test_spike_of_last_round_is_rolled_back(world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    build, built = aggregation._build_checkpoint, []
+    monkeypatch.setattr(aggregation, "_build_checkpoint", lambda *given: built.append(build(*given)) or built[-1])
     job_id = spiked_job(world, nodes, rounds=2)
     *earlier, final = checkpoints(world, job_id)
     best = min(earlier, key=lambda one: float(one.validation_loss or 0))
     assert (final.rolled_back_to, final.model_cid) == (best.round, best.model_cid)
     assert rollbacks(world, job_id) == [{"round": 2, "to": best.round, "reason": "final_loss"}]
     assert (world.read(job_id).status, float(final.validation_loss or 9) < 6) == (JobStatus.VERIFYING, True)
+    spoiled, _ = built[-1]
+    assert [world.storage.is_pinned(cid) for cid in spoiled.files] == [False] * 5
+    named = {cid for one in (*earlier, final) for cid in one.file_cids}
+    assert {world.storage.is_pinned(cid) for cid in named} == {True}
 
 
 def test_spoiled_job_is_extended_from_best_checkpoint(
@@ -346,4 +353,4 @@ def test_spike_exceeds_errors_of_losses(first: KnownLoss, newest: KnownLoss, fau
 
 def test_best_round_is_first_of_lowest_loss() -> None:
     assert best_round({0: KnownLoss(5.0), 2: KnownLoss(3.0, 0.2), 3: KnownLoss(3.0, 0.1), 4: KnownLoss(9.0)}) == 2
-    assert best_round({}) == 0
+    assert best_round({}) == best_round({2: KnownLoss(math.inf)}) == 0
