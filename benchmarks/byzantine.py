@@ -26,8 +26,8 @@ are ``short_worst_25_ours`` and ``short_diverged_37_ours``. In ``flip`` each att
 honest payload, in ``stale`` its own of the first round.
 
 The other attackers know all rules (``robustness/adaptive.py``). Their payloads differ, and hold as much of a
-direction as aggregation accepts. That of ``adaptive`` is against the last aggregate and the attackers' own honest
-payloads, that of the others the short part's lie.
+direction as aggregation accepts. That of ``adaptive`` is against the honest mean, which includes IPM; that of the
+others is the short part's lie.
 
 ``--kept`` reports kept runs without measuring. Runs on another text, as of another Python, are kept apart. An
 interrupted run continues from its last tenth round. All losses are of 4,096 windows.

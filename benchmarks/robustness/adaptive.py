@@ -9,13 +9,18 @@ from numpy.typing import NDArray
 
 from training_gym.aggregate.aggregation import DecodedPayload, admit, measure_payloads
 from training_gym.aggregate.outer_step import OuterState
-from training_gym.aggregate.robust import FACTOR_ONE, WEIGHT_ONE, Measurement, decide
+from training_gym.aggregate.robust import ASSUMED_BAD, FACTOR_ONE, WEIGHT_ONE, Measurement, decide
 from training_gym.compress.payload_format import encode
 from training_gym.spec.config import TrainingSpec
 
 Wide = NDArray[np.float64]
 COVERS = ("noise", "last", "honest")
 """What hides a direction: own noise, the last aggregate, or honest payloads, which each attacker has others of."""
+LONGEST = 3.9
+"""Length in that of the median honest payload, just below the norm gate.
+
+The clip radius shortens long payloads, unless there are enough attackers to set it.
+"""
 _HALVINGS = 5
 _SEEDS = (b"a", b"b", b"c")
 """Of the sketches of trials. Attackers cannot know that of the round, which depends on all payloads."""
@@ -65,17 +70,9 @@ def accepted_payloads(
     return best
 
 
-def against_progress(last: Wide, own: Wide) -> Wide:
-    """Return the direction against what honest payloads have in common.
-
-    The attackers estimate it by the last aggregate and by their ``own`` honest payloads. Unlike the mean of the
-    others, these do not hold the others' noise, which the rules compare.
-    """
-    return -_unit(own.mean(axis=0)) - _unit(last)
-
-
 def _points(round_: _Round, cover: str, share: float, noise: np.random.Generator) -> Iterator[Wide]:
-    size = float(np.median(np.linalg.norm(round_.vectors, axis=1)))  # the clip radius shortens longer ones
+    too_many = len(round_.slots) > ASSUMED_BAD * (len(round_.slots) + len(round_.vectors))
+    size = (LONGEST if too_many else 1.0) * float(np.median(np.linalg.norm(round_.vectors, axis=1)))
     for number in range(len(round_.slots)):
         drawn = _unit(noise.standard_normal(len(round_.direction)))
         honest = round_.vectors[number :: len(round_.slots)].mean(axis=0)

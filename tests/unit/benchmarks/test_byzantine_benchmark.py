@@ -1,5 +1,6 @@
 """Kept runs, and the attack that knows the rules."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 
 from benchmarks.byzantine import ATTACKS, MODEL
 from benchmarks.robustness import long_runs
-from benchmarks.robustness.adaptive import accepted_payloads, against_progress
+from benchmarks.robustness.adaptive import Wide, accepted_payloads
 from benchmarks.robustness.kept import KeptRuns
 from training_gym.aggregate.aggregation import Aggregate, aggregate
 from training_gym.aggregate.outer_step import OuterState, initial_outer_state
@@ -87,18 +88,33 @@ def test_stale_attackers_repeat_their_first_payloads(tmp_path: Path, monkeypatch
     assert sent[0][0] != sent[0][1]
 
 
-@pytest.mark.parametrize("attack", ["adaptive", "alie", "ipm", "mimic"])
+@pytest.mark.parametrize("attack", ["alie", "ipm", "mimic"])
 def test_attackers_payloads_are_accepted_and_harm(attack: str) -> None:
-    noise = np.random.default_rng(0)
-    common = noise.standard_normal(SPEC.num_parameters())
-    vectors = np.stack([0.01 * (common + 2 * noise.standard_normal(len(common))) for _ in range(8)])
-    honest = {slot: encode(SPEC, vector.astype(np.float32)) for slot, vector in enumerate(vectors[:6])}
-    state = initial_outer_state(SPEC)
-    last = state.aggregate.astype(np.float64)
-    lie = against_progress(last, vectors[6:]) if attack == "adaptive" else ATTACKS[attack](vectors[:6], noise)
-    sent = accepted_payloads(SPEC, honest, range(6, 8), state, lie, noise)
+    common, honest = _honest(6)
+    vectors = _dense(honest)
+    lie, state = ATTACKS[attack](vectors, np.random.default_rng(1)), initial_outer_state(SPEC)
+    sent = accepted_payloads(SPEC, honest, range(6, 8), state, lie, np.random.default_rng(1))
     result = aggregate(SPEC, initial_parameters(SPEC), honest | sent, outer_state=state)
     assert all(verdict.included for verdict in result.verdicts.values())
-    mean = np.mean([decode(SPEC, payload).dense() for payload in honest.values()], axis=0)
+    mean = vectors.mean(axis=0)
     assert (result.outer_state.aggregate - mean) @ lie > 0
     assert result.outer_state.aggregate @ common < 0.97 * (mean @ common)
+
+
+def test_many_attackers_send_payloads_beyond_clip_radius() -> None:
+    _, honest = _honest(5)
+    vectors, state = _dense(honest), initial_outer_state(SPEC)
+    lie = -vectors.mean(axis=0)
+    sent = _dense(accepted_payloads(SPEC, honest, range(5, 8), state, lie, np.random.default_rng(1)))
+    assert np.linalg.norm(sent, axis=1).min() > 3 * np.linalg.norm(vectors, axis=1).max()
+
+
+def _honest(number: int) -> tuple[Wide, dict[int, bytes]]:
+    noise = np.random.default_rng(0)
+    common = noise.standard_normal(SPEC.num_parameters())
+    vectors = [0.01 * (common + 2 * noise.standard_normal(len(common))) for _ in range(number)]
+    return common, {slot: encode(SPEC, vector.astype(np.float32)) for slot, vector in enumerate(vectors)}
+
+
+def _dense(payloads: Mapping[int, bytes]) -> Wide:
+    return np.stack([decode(SPEC, payload).dense().astype(np.float64) for payload in payloads.values()])
