@@ -151,7 +151,7 @@ def rows_of(
 ) -> list[Row]:
     """Return each attack's loss relative to that of eight honest workers, minus one.
 
-    Without the honest run of a seed that seed has no rows.
+    Without the honest run of a seed that seed has no rows. Only seeds with all attacks count for the worst one.
     """
     costs: dict[str, list[float]] = {}
     worst: list[float] = []
@@ -173,7 +173,8 @@ def rows_of(
         for name, loss in losses.items():
             costs.setdefault(name, []).append(loss / honest - 1)
         at_25 = [loss / honest - 1 for name, loss in losses.items() if name.endswith("_25")]
-        worst += [max(at_25)] if at_25 else []
+        is_complete = len(at_25) == sum(name.endswith("_25") for name in ATTACKS)
+        worst += [max(at_25)] if is_complete else []
         at_37 = [loss for name, loss in losses.items() if name.endswith("_37")]
         diverged += [sum(not loss < start for loss in at_37)] if at_37 else []
     rounds = specs[0].training.rounds

@@ -1,6 +1,7 @@
 """Kept runs, and the attack that knows the rules."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -45,20 +46,26 @@ def test_interrupted_run_continues_to_same_loss(tmp_path: Path, monkeypatch: pyt
 
 def test_long_rows_have_names_of_aims(tmp_path: Path) -> None:
     kept = KeptRuns(tmp_path / "kept", tmp_path)
-    for name, loss in {"none": 2.0, "adaptive_25": 2.1, "flip_25": 2.2, "adaptive_37": 9.0}.items():
-        kept.add(long_runs.identity(SPEC, name.partition("_")[0], long_runs.ATTACKS[name], long_runs.TEXT), loss)
+    other = replace(SPEC, training=replace(SPEC.training, seed=2))
+    losses = dict.fromkeys(long_runs.ATTACKS, 2.1) | {"none": 2.0, "flip_25": 2.2, "adaptive_37": 9.0}
+    for spec, name in [*((SPEC, name) for name in losses), (other, "none"), (other, "flip_25")]:
+        attack, bad = name.partition("_")[0], long_runs.ATTACKS[name]
+        kept.add(long_runs.identity(spec, attack, bad, long_runs.TEXT), losses[name])
     kept = KeptRuns(tmp_path / "kept", tmp_path, can_measure=False)  # whatever text this machine has
-    rows = {one.name: one.value for one in long_runs.rows_of([SPEC], TEXTS, ATTACKS, kept)}
-    assert rows == pytest.approx(
-        {
-            "rounds": 3,
-            "adaptive_25_ours": 0.05,
-            "long_flip_25_ours": 0.1,
-            "adaptive_37_ours": 3.5,
-            "worst_25_ours": 0.1,
-            "diverged_37_ours": 1,
-        }
-    )
+    rows = {one.name: (one.value, one.repetitions) for one in long_runs.rows_of([SPEC, other], TEXTS, ATTACKS, kept)}
+    assert rows.keys() == {
+        "rounds",
+        "adaptive_25_ours",
+        *(f"long_{attack}_25_ours" for attack in ("flip", "alie", "mimic", "stale", "noise")),
+        "adaptive_37_ours",
+        "worst_25_ours",
+        "diverged_37_ours",
+    }
+    assert rows["adaptive_25_ours"] == pytest.approx((0.05, 1))
+    assert rows["adaptive_37_ours"] == pytest.approx((3.5, 1))
+    assert rows["long_flip_25_ours"] == pytest.approx((0.1, 2))
+    assert rows["worst_25_ours"] == pytest.approx((0.1, 1))
+    assert rows["diverged_37_ours"] == (1, 1)
 
 
 def test_run_on_other_text_is_measured_again(tmp_path: Path) -> None:
