@@ -150,8 +150,8 @@ def _outer_momentum(spec: TrainingSpec, nodes: int) -> Advice | None:
         return None
     return Advice(
         code="outer_momentum",
-        detail=f"With two nodes the outer momentum of {training.outer_momentum:g} raised the loss of small models by "
-        "0.5 % to 1.9 % in trials.",
+        detail="With two nodes, outer rate 0.9 and momentum 0.5 ended 0.5 % to 1.9 % above the plain mean in trials of "
+        "small models.",
         remedy="Set outer_learning_rate to 1 and outer_momentum to 0.",
         field="training_config.outer_momentum",
     )
