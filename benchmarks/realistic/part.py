@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from benchmarks.realistic.compiled import compile_layers
 from benchmarks.realistic.corpus import read_corpus
 from benchmarks.realistic.outcomes import ROOT, Outcomes, Run
 from benchmarks.realistic.runs import KeptState, Result, dense, rounds, rounds_without_server
@@ -19,6 +20,8 @@ from benchmarks.realistic.settings import (
 from benchmarks.realistic.trial_runs import growing_rounds, mixed_rounds, overlapped_rounds, rounds_of_shared_moments
 from benchmarks.report import Row, progress, row
 from benchmarks.training.token_factor import token_factor
+from training_gym.runtime.determinism import configure
+from training_gym.runtime.profile import CUDA
 
 TRAIN = {
     "dense": dense,
@@ -57,6 +60,9 @@ def measure(runs: Sequence[Run], kept: Outcomes, states: Path = STATES) -> None:
     if not runs:
         return
     size = runs[0].size  # all runs read the same text
+    if size.device == "cuda":
+        configure(CUDA)
+        compile_layers(size.model)
     corpus = read_corpus(size.packages, size.max_characters, size.model.vocab_size, states)
     progress(f"corpus {corpus.digest}: {len(corpus.tokens['train']):,} tokens to train on")
     for run in runs:
@@ -77,12 +83,12 @@ def _note(title: str, text: str) -> None:
 
 
 def found_by_seed(size: Size, seeds: Sequence[int], kept: Outcomes) -> list[dict[str, Result]]:
-    """Return the kept results by name of each seed. All of a seed are of its dense run's corpus."""
+    """Return the kept results by name of each seed, of the corpus of its longest dense run."""
     found = []
     for seed in seeds:
         runs = list(_runs_of_seed(size, seed))
-        whole = kept.of(next(run for run in runs if run.name == "dense"))
-        of_seed = {run.name: kept.of(run, whole[1]) for run in runs} if whole else {}
+        dense = [outcome for run in runs if run.method is DENSE and (outcome := kept.of(run)) is not None]
+        of_seed = {run.name: kept.of(run, dense[0][1]) for run in runs} if dense else {}
         found.append({name: result[0] for name, result in of_seed.items() if result is not None})
     return found
 
@@ -115,27 +121,35 @@ def rows_of(size: Size, seeds: Sequence[Mapping[str, Result]], prefix: str) -> l
         row(f"{prefix}_parameters", "parameters", [size.model.num_parameters()]),
         row(f"{prefix}_tokens", "tokens", [size.tokens], f"{size.slots} slots, {size.steps} steps"),
     ]
-    lengths = size.dense_steps()
-    for name in METHODS:
-        pairs = [(found[name], found["dense"]) for found in seeds if {name, "dense"} <= found.keys()]
-        if not pairs:
+    lengths, sent = size.dense_steps(), 4 * size.model.num_parameters() * size.steps
+    for name in dict.fromkeys([*METHODS, *lengths]):
+        having = [found for found in seeds if name in found]
+        if not having:
             progress(f"{prefix}, {name}: not measured")
             continue
-        own = prefix if name == "ours" else f"{prefix}_{name}"
-        excluded = sum(result.excluded for result, _ in pairs)
+        own, results = prefix if name == "ours" else f"{prefix}_{name}", [found[name] for found in having]
+        excluded = sum(result.excluded for result in results)
         note = f"{excluded} payloads of honest slots were left out" if excluded else ""
-        rows.append(row(f"{own}_loss", "nats per token", [result.loss for result, _ in pairs], note))
-        if name == "dense":
+        rows.append(row(f"{own}_loss", "nats per token", [result.loss for result in results], note))
+        if name in lengths:
             continue
-        rows.append(row(f"{own}_loss_gap", "share", [result.loss / whole.loss - 1 for result, whole in pairs]))
-        rows.append(row(f"{own}_up_ratio", "x", [whole.up / result.up for result, whole in pairs]))
-        rows.append(row(f"{own}_down_ratio", "x", [whole.down / result.down for result, whole in pairs]))
-        whole = [found for found in seeds if name in found and len(lengths.keys() & found.keys()) > 1]
-        if whole:
-            curves = [
-                {steps: found[length].loss for length, steps in lengths.items() if length in found} for found in whole
-            ]
-            factors = [token_factor(found[name].loss, curve) for found, curve in zip(whole, curves, strict=True)]
-            bounded = any(found[name].loss >= max(curve.values()) for found, curve in zip(whole, curves, strict=True))
-            rows.append(row(f"{own}_token_factor", "x", factors, "at least" if bounded else ""))
+        gaps = [found[name].loss / found["dense"].loss - 1 for found in having if "dense" in found]
+        rows += [row(f"{own}_loss_gap", "share", gaps)] if gaps else []
+        rows.append(row(f"{own}_up_ratio", "x", [sent / result.up for result in results]))
+        rows.append(row(f"{own}_down_ratio", "x", [sent / result.down for result in results]))
+        factors = [factor for found in having if (factor := _token_factor(size, found, found[name].loss))]
+        if factors:
+            bounded = any(is_bound for _, is_bound in factors)
+            rows.append(row(f"{own}_token_factor", "x", [value for value, _ in factors], "at least" if bounded else ""))
     return rows
+
+
+def _token_factor(size: Size, found: Mapping[str, Result], loss: float) -> tuple[float, bool] | None:
+    """Return the token factor of a ``loss``, and whether the shortest dense run only bounds it.
+
+    None: the dense runs of this seed do not tell.
+    """
+    curve = {steps: found[name].loss for name, steps in size.dense_steps().items() if name in found}
+    if not curve or (len(curve) == 1 and loss < max(curve.values())):
+        return None
+    return size.steps / max(curve) * token_factor(loss, curve), loss >= max(curve.values())

@@ -7,6 +7,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -28,11 +29,11 @@ from training_gym.units.checkpoint import load_state, save_state
 from training_gym.units.replica_state import ReplicaState, fresh_slot_state, load_slot_state, save_slot_state
 from training_gym.units.steps import ignore_step, train_steps
 from training_gym.units.trace import Unit, boundary_shapes, moments_of, parameters_of, start_state, steps_after
-from training_gym.units.unit import unit_result
+from training_gym.units.unit import compress
 
 EVALUATED = 1024
 """Samples that evaluate a run."""
-_DENSE_STEPS = 15
+_DENSE_STEPS = 51
 """Steps of a dense run between two kept states."""
 _NO_HASH = "0x" + "00" * 32
 Note = Callable[[str], None]
@@ -129,11 +130,14 @@ def rounds(
         parameters, outer = load_state(spec, files["model"]), load_outer_state(spec, files["outer"])
         states = {slot: load_slot_state(spec, files[f"slot-{slot}"]) for slot in slots}
     for round_ in range(done["round"], len(plan)):
-        payloads, after, losses = {}, {}, []
-        for slot in slots:
-            trained = train_units(spec, plan[round_], slot, parameters, train, states[slot], device)
-            payloads[slot], after[slot] = trained.payload, trained.state
-            losses.append(trained.loss)
+        with ThreadPoolExecutor(1) as compressing:  # of one unit, while a GPU trains the next
+            begun = [
+                compressing.submit(train_units(spec, plan[round_], slot, parameters, train, states[slot], device))
+                for slot in slots
+            ]
+        trained = [one.result() for one in begun]
+        payloads = {slot: one.payload for slot, one in zip(slots, trained, strict=True)}
+        after = {slot: one.state for slot, one in zip(slots, trained, strict=True)}
         result = aggregate(spec, parameters, payloads, outer_state=outer)
         excluded = {slot: verdict.code for slot, verdict in result.verdicts.items() if not verdict.included}
         states, restored = next_replica_states(spec, after, payloads, excluded, done["restored"])
@@ -146,7 +150,7 @@ def rounds(
             "down": done["down"] + fetched,
             "excluded": done["excluded"] + len(excluded),
             "restored": sorted(restored),
-            "curve": [*done["curve"], round(float(np.mean(losses)), 4)],
+            "curve": [*done["curve"], round(float(np.mean([one.loss for one in trained])), 4)],
         }
         kept.save(done, partial(_files, spec, parameters, outer, states))
         note(f"round {round_ + 1} of {len(plan)}: {done['curve'][-1]}")
@@ -183,8 +187,8 @@ def train_units(
     train: Split,
     state: ReplicaState,
     device: str,
-) -> TrainedUnits:
-    """Train the units of these rounds one after the other.
+) -> Callable[[], TrainedUnits]:
+    """Train the units of these rounds one after the other; return what compresses their result.
 
     The payload is the whole way from ``parameters``.
     """
@@ -195,8 +199,13 @@ def train_units(
         losses.append(loss)
         end = parameters_of(boundary)
         state = replace(state, moments=moments_of(boundary), steps=steps_after(unit, spec.segments))
-    result = unit_result(replace(unit, checkpoint=parameters), [], boundary, losses[-1])
-    return TrainedUnits(result.payload, result.slot_state, dict(end), float(np.mean(losses)))
+    return partial(_compressed, replace(unit, checkpoint=parameters), boundary, float(np.mean(losses)))
+
+
+def _compressed(unit: Unit, boundary: NamedArrays, loss: float) -> TrainedUnits:
+    payload, error_feedback = compress(unit, boundary)
+    state = ReplicaState(error_feedback, moments_of(boundary), steps_after(unit, unit.spec.segments))
+    return TrainedUnits(payload, state, dict(parameters_of(boundary)), loss)
 
 
 class _AllSlots:

@@ -51,7 +51,9 @@ class Size:
         return {f"dense_{steps}": steps for steps in shorter} | {"dense": self.steps}
 
 
-def _llama(vocabulary: int, width: int, wide: int, layers: int, heads: int, length: int) -> ModelConfig:
+def _llama(
+    vocabulary: int, width: int, wide: int, layers: int, heads: int, length: int, tied: bool = True
+) -> ModelConfig:
     return read_model(
         {
             "vocab_size": vocabulary,
@@ -62,7 +64,7 @@ def _llama(vocabulary: int, width: int, wide: int, layers: int, heads: int, leng
             "num_key_value_heads": heads,
             "head_dim": width // heads,
             "sequence_length": length,
-            "tie_word_embeddings": True,
+            "tie_word_embeddings": tied,
         }
     )
 
@@ -97,15 +99,16 @@ PROXY = replace(
 GPU = replace(
     CORE,
     name="gpu",
-    model=_llama(8192, 512, 1536, 8, 8, 512),
+    model=_llama(8192, 640, 1792, 4, 10, 512, tied=False),
     packages=("*",),
     max_characters=400_000_000,
-    slots=8,
+    slots=4,
     steps=4590,
-    training=CORE.training | {"batch_size": 16, "warmup_steps": 100},
+    training=CORE.training | {"warmup_steps": 100},
+    curve=(0.8, 10 / 11),
     device="cuda",
 )
-"""31.5 million parameters, 8 slots of 8,192 tokens, 301 million tokens, for one GPU."""
+"""30.8 million parameters, 4 slots of 16,384 tokens, 301 million tokens, for one GPU."""
 QUICK = replace(
     CORE,
     name="quick",
@@ -167,7 +170,7 @@ OURS = _ours(30, 4)
 METHODS = {
     "dense": DENSE,
     "ours": OURS,
-    "at_80x": _ours(5),
+    "at_96x": _ours(10, 4),
     "diloco": _diloco(10, 1.0, 0.0),
     "sparseloco": _sparseloco(15, 1024),
 }

@@ -77,7 +77,7 @@ def _overlapped(spec: TrainingSpec, corpus: Corpus, held_out: str, device: str, 
     for round_ in range(spec.training.rounds):
         payloads, losses, ends = {}, [], {}
         for slot, state in states.items():
-            trained = train_units(spec, range(round_, round_ + 1), slot, starts[slot], train, state, device)
+            trained = train_units(spec, range(round_, round_ + 1), slot, starts[slot], train, state, device)()
             payloads[slot], states[slot], ends[slot] = trained.payload, trained.state, trained.parameters
             losses.append(trained.loss)
         if mixed:

@@ -11,7 +11,9 @@ from torch import Tensor
 
 from training_gym.model.layout import muon_trains
 from training_gym.optimise.processes import ONE_PROCESS, OneProcess
+from training_gym.runtime.determinism import tf32
 from training_gym.spec.config import TrainingSpec
+from training_gym.spec.costs import muon_batches
 
 BETA1 = 0.9
 BETA2 = 0.95
@@ -42,22 +44,30 @@ def optimizer_step(
     """
     training = spec.training
     for tensor in spec.trained_tensors():
-        parameter = parameters[tensor.name]
-        gradient = parameter.grad
-        assert gradient is not None  # the loss depends on every parameter
-        if muon_trains(training, tensor):
-            rate = training.muon_learning_rate * rate_share
-            parameter.mul_(1 - rate * training.weight_decay)
-            direction = _muon_direction(gradient, moments[tensor.name][0])
-            whole = orthogonalised(processes.whole(direction, tensor.shape))
-            scale = max(1.0, whole.shape[0] / whole.shape[1]) ** 0.5
-            parameter.sub_(processes.own(whole), alpha=rate * scale)
-        else:
-            rate = training.learning_rate * rate_share
+        if not muon_trains(training, tensor):
+            rate, parameter = training.learning_rate * rate_share, parameters[tensor.name]
             if parameter.ndim > 1:
                 parameter.mul_(1 - rate * training.weight_decay)
             mean, square = moments[tensor.name]
-            _adam(parameter, gradient, mean, square, step, rate)
+            _adam(parameter, _gradient(parameter), mean, square, step, rate)
+    rate = training.muon_learning_rate * rate_share
+    for batch in muon_batches(spec):
+        rows, columns = shape = batch[0].shape
+        ours = [parameters[tensor.name] for tensor in batch]
+        means = [moments[tensor.name][0] for tensor in batch]
+        directions = [_muon_direction(_gradient(one), mean) for one, mean in zip(ours, means, strict=True)]
+        matrices = torch.stack([processes.whole(direction, shape) for direction in directions])
+        del directions  # a copy of the batch
+        with tf32(training.precision == "bfloat16"):
+            matrices = orthogonalised(matrices)
+        for parameter, matrix in zip(ours, matrices, strict=True):
+            parameter.mul_(1 - rate * training.weight_decay)
+            parameter.sub_(processes.own(matrix), alpha=rate * max(1.0, rows / columns) ** 0.5)
+
+
+def _gradient(parameter: Tensor) -> Tensor:
+    assert parameter.grad is not None  # the loss depends on every parameter
+    return parameter.grad
 
 
 def _adam(parameter: Tensor, gradient: Tensor, mean: Tensor, square: Tensor, step: int, rate: float) -> None:
@@ -81,27 +91,26 @@ def clip_gradients(spec: TrainingSpec, parameters: Mapping[str, Tensor], process
     The norm is that of the norms of whole tensors in the order of ``parameters``, in any number of processes.
     It is not finite if a gradient is not, and then the scaled gradients are of no use.
     """
-    shapes, gradients = {one.name: one.shape for one in spec.trained_tensors()}, []
-    norms = []
-    for name, parameter in parameters.items():
-        gradient = parameter.grad
-        assert gradient is not None  # the loss depends on every parameter
-        gradients.append(gradient)
-        norms.append(torch.linalg.vector_norm(processes.whole(gradient, shapes[name])))
+    shapes = {one.name: one.shape for one in spec.trained_tensors()}
+    gradients = {name: _gradient(parameter) for name, parameter in parameters.items()}
+    norms = [torch.linalg.vector_norm(processes.whole(one, shapes[name])) for name, one in gradients.items()]
     norm = torch.linalg.vector_norm(torch.stack(norms))
     factor = (spec.training.gradient_clip / (norm + 1e-6)).clamp(max=1.0)
-    for gradient in gradients:
+    for gradient in gradients.values():
         gradient.mul_(factor)
     return float(norm)
 
 
-def orthogonalised(matrix: Tensor) -> Tensor:
-    """Return ``matrix`` with singular values near one, by quintic Newton-Schulz iteration."""
+def orthogonalised(matrices: Tensor) -> Tensor:
+    """Return matrices [..., M, N] with singular values near one, by Newton-Schulz iteration.
+
+    Alone or in a batch, a processor gives a matrix the same bits. A GPU selects its kernels by the batch.
+    """
     a, b, c = MUON_COEFFICIENTS
-    tall = matrix.shape[0] > matrix.shape[1]
-    x: Tensor = matrix.T if tall else matrix
-    x = x / (torch.linalg.vector_norm(x) + 1e-7)
+    tall = matrices.shape[-2] > matrices.shape[-1]
+    x: Tensor = matrices.mT if tall else matrices
+    x = x / (torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True) + 1e-7)
     for _ in range(MUON_ITERATIONS):
-        gram = x @ x.T
+        gram = x @ x.mT
         x = a * x + (b * gram + c * gram @ gram) @ x
-    return x.T if tall else x
+    return x.mT if tall else x

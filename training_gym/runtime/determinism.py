@@ -3,8 +3,12 @@
 import hashlib
 import os
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import torch
+import torch.utils.deterministic
 
 from training_gym.runtime.profile import ExecutionProfile
 from training_gym.spec.errors import ProfileError
@@ -24,9 +28,23 @@ def configure(profile: ExecutionProfile) -> None:
     torch.set_num_threads(1)
     # Equals use_deterministic_algorithms(True) without importing torch's compiler, which takes 70 MB and a second.
     torch.set_deterministic_debug_mode("error")
+    memory: Any = torch.utils.deterministic  # its attribute has no type
+    memory.fill_uninitialized_memory = False  # no unit reads such memory, and filling it takes a GPU's launches
     torch.backends.cudnn.benchmark = False
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cuda.matmul.allow_tf32 = False
+
+
+@contextmanager
+def tf32(enabled: bool = True) -> Iterator[None]:
+    """Let a GPU multiply float32 matrices in TF32: inputs of 11 bits, several times as fast."""
+    # The switch is restored: the same process runs units of both precisions.
+    switch = torch.backends.cuda.matmul
+    before, switch.allow_tf32 = switch.allow_tf32, enabled
+    try:
+        yield
+    finally:
+        switch.allow_tf32 = before
 
 
 def seed_step(seed: int, round_: int, slot: int, step: int, shard: int = 0) -> None:

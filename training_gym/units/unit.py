@@ -153,7 +153,7 @@ def segment_steps(spec: TrainingSpec, segment: int) -> range:
 
 def unit_result(unit: Unit, digests: Sequence[bytes], state: NamedArrays, loss: float) -> UnitResult:
     """Return the result of a unit that ended in ``state``. Raises TrainingDiverged."""
-    payload, error_feedback = _compress(unit, state)
+    payload, error_feedback = compress(unit, state)
     slot_state = ReplicaState(error_feedback, moments_of(state), steps_after(unit, unit.spec.segments))
     digest, parameters = slot_state.digest(), tensor_digest(parameters_of(state))
     evaluation = evaluate_start(unit)
@@ -181,8 +181,12 @@ def evaluate_start(unit: Unit) -> bytes:
     return sums_of(unit.spec, network, unit.validation, numbers, unit.device).to_bytes()
 
 
-def _compress(unit: Unit, state: NamedArrays) -> tuple[bytes, Vector]:
-    """Return the payload of the pseudo-gradient plus error feedback, and the new error feedback."""
+def compress(unit: Unit, state: NamedArrays) -> tuple[bytes, Vector]:
+    """Return the payload of the pseudo-gradient plus error feedback, and the new error feedback.
+
+    Raises:
+        TrainingDiverged: the unit's end is not finite.
+    """
     wanted, parameters, start = np.empty(unit.spec.num_parameters(), np.float32), parameters_of(state), 0
     decay, feedback = np.float32(unit.spec.training.error_feedback_decay), unit.slot_state.error_feedback
     for name in sorted(parameters):

@@ -287,7 +287,7 @@ def test_failed_child_start_reports_reason(tmp_path: Path) -> None:
     with Executor(CPU, 1 << 20, tmp_path) as executor:
         error = refused(executor, {"kind": "probe"})
     assert error.code == "start_failed"
-    assert "MemoryError" in error.message or "exit status" in error.message
+    assert "its limit of 0.0 GiB is too low (--memory-gb)" in error.message
 
 
 def test_sandbox_refuses_network_and_programs() -> None:

@@ -58,6 +58,8 @@ def test_kernel_kill_for_memory_has_own_code(monkeypatch: pytest.MonkeyPatch, co
         ("OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB", True),
         ("terminate called after throwing an instance of 'std::bad_alloc'", True),
         ("OSError: [Errno 12] Cannot allocate memory", True),
+        ("MemoryError:", True),
+        ("CUDA error: out of memory\nCompile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.", True),
         ("IndexError: list index out of range", False),
     ],
 )

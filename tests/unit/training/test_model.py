@@ -1,6 +1,7 @@
 """Networks of each architecture, their layout, optimisers and generation."""
 
 import hashlib
+import math
 
 import numpy as np
 import pytest
@@ -14,10 +15,13 @@ from training_gym.model import network as network_module
 from training_gym.model.generate import generate
 from training_gym.model.layout import initial_parameters, moment_names, parameter_shapes
 from training_gym.model.network import Network, Rows, rows_on
+from training_gym.optimise import inner
 from training_gym.optimise.inner import BETA1, BETA2, EPSILON, optimizer_step, orthogonalised
+from training_gym.spec import costs
 from training_gym.spec.adapters import read_adapter
 from training_gym.spec.architectures import ARCHITECTURES, ModelConfig, Tensor, read_model
 from training_gym.spec.config import TrainingConfig, TrainingSpec
+from training_gym.spec.costs import muon_batches
 from training_gym.units.checkpoint import initial_checkpoint, load_state
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "sequence_length": 12}
@@ -129,6 +133,52 @@ def test_orthogonalisation_keeps_singular_vectors_and_equalises_values(shape: tu
     values = core.diagonal()
     assert (core - torch.diag(values)).abs().max() < 1e-4
     assert 0.6 < values.min() <= values.max() < 1.3
+
+
+@pytest.mark.parametrize("shape", [(32, 32), (96, 32), (24, 80)])
+def test_matrix_has_same_bits_in_batch(shape: tuple[int, int]) -> None:
+    matrices = torch.randn((5, *shape), generator=torch.Generator().manual_seed(0))
+    together = orthogonalised(matrices)
+    for matrix, found in zip(matrices, together, strict=True):
+        assert torch.equal(orthogonalised(matrix), found)
+
+
+def test_muon_takes_matrices_of_one_shape_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = TrainingSpec(MODEL, "unused", TrainingConfig(optimizer="muon"))
+    matrices = {one for one in spec.trained_tensors() if one.role == "matrix"}
+    monkeypatch.setattr(costs, "MUON_VALUES", 3 * math.prod(max(one.shape for one in matrices)))
+    batches = muon_batches(spec)
+    assert {one for batch in batches for one in batch} == matrices
+    assert sum(map(len, batches)) == len(matrices)
+    assert all(len({one.shape for one in batch}) == 1 for batch in batches)
+    assert max(map(len, batches)) > 1
+    assert all(len(batch) * math.prod(batch[0].shape) <= costs.MUON_VALUES for batch in batches)
+    monkeypatch.setattr(costs, "MUON_VALUES", 1)
+    assert {len(batch) for batch in muon_batches(spec)} == {1}
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_muon_uses_tf32_only_in_bfloat16_jobs(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    matmul, during = torch.backends.cuda.matmul, []
+    honest = inner.orthogonalised
+
+    def watched(matrices: torch.Tensor) -> torch.Tensor:
+        during.append(matmul.allow_tf32)
+        return honest(matrices)
+
+    monkeypatch.setattr(inner, "orthogonalised", watched)
+    spec = TrainingSpec(MODEL, "unused", TrainingConfig(optimizer="muon", precision=precision))
+    ours = {name: torch.zeros(shape, requires_grad=True) for name, shape in parameter_shapes(spec).items()}
+    for value in ours.values():
+        value.grad = torch.ones_like(value)
+    moments = {
+        one.name: tuple(torch.zeros(one.shape) for _ in moment_names(spec.training, one))
+        for one in spec.trained_tensors()
+    }
+    before = matmul.allow_tf32
+    optimizer_step(spec, ours, moments, 0, 1.0)
+    assert set(during) == {precision == "bfloat16"}
+    assert matmul.allow_tf32 == before
 
 
 def test_muon_orthogonalises_only_hidden_matrices() -> None:

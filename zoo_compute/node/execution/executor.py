@@ -242,7 +242,9 @@ class Executor:
             raise ExecutorError("start_failed", "executor", f"child not ready in {WARM_UP_SECONDS:g} s") from None
         except ExecutorError as error:
             self._discard()
-            raise ExecutorError("start_failed", "executor", error.message) from None
+            limit = f"its limit of {self._memory_bytes / _GIB:.1f} GiB is too low (--memory-gb). "
+            reason = limit if error.code == "out_of_memory" else ""
+            raise ExecutorError("start_failed", "executor", reason + error.message) from None
         self.last_class = str(child.ready["environment"])
         self.usable_processes, self.network_removed = child.ready["processes"], child.ready["network_removed"]
         if not self.network_removed or self.usable_processes < self._processes:
@@ -337,10 +339,11 @@ class _Child:
         status = self._process.returncode
         with self._log.open("rb") as log:
             log.seek(max(0, self._log.stat().st_size - _LOG_TAIL_BYTES))
-            last_words = log.read().decode(errors="replace").strip().rpartition("\n")[2]
+            end = log.read().decode(errors="replace").strip()
         cause = signal.Signals(-status).name if status < 0 else f"exit status {status}"
         # The system kills the process with the most memory when none is left.
         killed = ended_itself and status == -signal.SIGKILL
-        is_short = sandbox.is_allocation_failure(last_words) or (killed and self._exit_code != PROCESS_LOST)
+        is_short = sandbox.is_allocation_failure(end) or (killed and self._exit_code != PROCESS_LOST)
         code = "out_of_memory" if is_short else self._exit_code
+        last_words = end.rpartition("\n")[2]
         return ExecutorError(code, "executor", f"the child ended with {cause}. {last_words}".strip())

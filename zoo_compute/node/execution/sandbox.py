@@ -42,6 +42,7 @@ _ALLOCATION_FAILURES = (
     "not enough memory",
     "out of memory",
     "std::bad_alloc",
+    "memoryerror",
 )
 
 
