@@ -64,13 +64,6 @@ def deliver_spike(world: World, nodes: list[str]) -> None:
         work.deliver()
 
 
-def diverge(world: World, nodes: list[str]) -> None:
-    """Let each node give up its unit because its training diverged."""
-    for node in nodes:
-        work = world.work(node)
-        world.call(leases.fail, work.lease.id, node, work.lease.token, "diverged", "loss is not finite at step 2")
-
-
 def end_round(world: World, job_id: str) -> None:
     world.end_round(job_id)
     evaluation.validate(world.database, world.settings, world.storage, job_id)
@@ -187,7 +180,7 @@ def test_late_unit_from_before_rollback_is_excluded(world: World, nodes: list[st
     job_id = world.running(nodes, rounds=5)
     late = world.work(nodes[3])
     late.commit()
-    diverge(world, nodes[:3])
+    world.diverge(nodes[:3])
     end_round(world, job_id)
     assert rollbacks(world, job_id) == [{"round": 1, "to": 0, "reason": "diverged"}]
     late.complete()
@@ -200,7 +193,7 @@ def test_late_unit_from_before_rollback_is_excluded(world: World, nodes: list[st
 def test_diverged_quorum_is_rolled_back_without_fault(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes, rounds=5)
     for round_ in range(3):
-        diverge(world, nodes[:3])
+        world.diverge(nodes[:3])
         world.aggregate(job_id)
         if round_ < 2:
             assert rollbacks(world, job_id)[-1] == {"round": round_ + 1, "to": 0, "reason": "diverged"}
@@ -220,10 +213,10 @@ def test_unit_committed_during_rollback_prevents_it(
 ) -> None:
     job_id = world.running(nodes, rounds=5)
     for _ in range(earlier):
-        diverge(world, nodes[:3])
+        world.diverge(nodes[:3])
         world.aggregate(job_id)
         world.dispatch(job_id)
-    diverge(world, nodes[:3])
+    world.diverge(nodes[:3])
     spare = world.node()
     world.dispatch(job_id)
     again, original = world.work(spare), getattr(aggregation, step)
@@ -245,7 +238,7 @@ def test_diverging_replica_of_two_is_rolled_back(world: World, nodes: list[str])
     for node in nodes[1:]:  # the other nodes try the same unit
         world.aggregate(job_id)
         assert not rollbacks(world, job_id)
-        diverge(world, [node])
+        world.diverge([node])
         world.dispatch(job_id)
     end_round(world, job_id)
     assert rollbacks(world, job_id) == [{"round": 1, "to": 0, "reason": "diverged"}]
@@ -257,7 +250,7 @@ def test_single_replica_is_rolled_back_after_three_claims(world: World, nodes: l
         world.aggregate(job_id)
         assert not rollbacks(world, job_id)
         [node] = world.holders(job_id)
-        diverge(world, [node or ""])
+        world.diverge([node or ""])
         world.dispatch(job_id)
     end_round(world, job_id)
     assert rollbacks(world, job_id) == [{"round": 1, "to": 0, "reason": "diverged"}]
@@ -303,6 +296,20 @@ def test_spoiled_job_is_extended_from_best_checkpoint(
     job = world.read(job_id)
     assert (job.status, job.reason, job.current_round) == (JobStatus.FAILED, "diverged", 6)
     assert extended() == (world.checkpoint(job_id, best), 6)
+
+
+def test_job_cancelled_before_rollback_is_extended_from_best(
+    app: FastAPI, api: httpx.Client, world: World, nodes: list[str]
+) -> None:
+    app.state.services = app.state.services.with_part(ChainViews, FakeChain())
+    job_id = world.running(nodes, rounds=5)
+    world.train_round(job_id, nodes)
+    world.diverge(nodes[:3])
+    payer = sign_in(api, world.wallets[world.read(job_id).payer])
+    payer.post(f"/v1/jobs/{job_id}/cancel")
+    assert [one.validation_loss is None for one in checkpoints(world, job_id)] == [False, True]
+    data = payer.post(f"/v1/jobs/{job_id}/extend", json={}).json()["request"]["data_config"]
+    assert (data["start_checkpoint"], data["start_round"]) == (world.checkpoint(job_id, 0), 1)
 
 
 @pytest.mark.parametrize(
