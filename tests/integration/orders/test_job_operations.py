@@ -204,9 +204,10 @@ def test_client_signs_exactly_requested_terms(api: httpx.Client, app: FastAPI, w
     with Client(str(api.base_url), private_key="0x" + bytes(wallet.key).hex()) as client:
         job = client.job(job_id)
         assert [point["round"] for point in job.metrics()] == [0, 1]
-        further = job.extend(budget_max=2 * ZEN, rounds=3, final_rate_share=0.5).state()
+        until = (utc_now() + timedelta(hours=5)).replace(microsecond=0)
+        further = job.extend(budget_max=2 * ZEN, rounds=3, final_rate_share=0.5, wait_until=until).state()
         assert (further.status, further.budget_wei, further.rounds) == ("submitted", 2 * ZEN, 3)
-        assert further.spec["data_config"]["start_round"] == 1
+        assert (further.wait_until, further.spec["data_config"]["start_round"]) == (until, 1)
         assert further.spec["training_config"]["final_rate_share"] == 0.5
         again = job.clone().state()
         assert (again.budget_wei, again.spec) == (10 * ZEN, job.state().spec)
@@ -214,16 +215,18 @@ def test_client_signs_exactly_requested_terms(api: httpx.Client, app: FastAPI, w
         assert waiting.amend(max_price=3 * ZEN).status == "submitted"
         assert waiting.cancel().status == "submitted"
         honest = client.connection.post
-        for section, name, value in (
-            (None, "max_price", str(100 * ZEN)),
-            ("training_config", "learning_rate", 1.0),
-            ("training_config", "rounds", 5),
-            ("data_config", "dataset", "another"),
+        for section, name, value, asked in (
+            (None, "max_price", str(100 * ZEN), {}),
+            (None, "wait_until", (until + timedelta(days=9)).isoformat(), {}),
+            (None, "wait_until", (until + timedelta(seconds=1)).isoformat(), {"wait_until": until}),
+            ("training_config", "learning_rate", 1.0, {}),
+            ("training_config", "rounds", 5, {}),
+            ("data_config", "dataset", "another", {}),
         ):
             changed = partial(_changed, section, name, value)
             client.connection.post = lambda path, body=None, *, to=changed, **how: to(honest(path, body, **how))  # type: ignore[method-assign]
             with pytest.raises(Mismatch, match=name):
-                job.extend(rounds=3)
+                job.extend(rounds=3, **asked)
 
 
 def _changed(section: str | None, name: str, value: Any, answer: Any) -> Any:
