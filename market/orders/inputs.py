@@ -4,7 +4,7 @@ Their manifests complete the specification. Only manifests and the headers of a 
 worker that makes the first checkpoint reads the values (``market/training/checkpoints``).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from time import monotonic
@@ -153,7 +153,8 @@ def require_dataset(storage: Storage, spec: TrainingSpec) -> None:
         spec.start_model,
         spec.start_checkpoint,
         spec.start_round > 0,
-        tuple(outer_state_shapes(spec).items()),
+        file_bytes(parameter_shapes(spec)),
+        file_bytes(outer_state_shapes(spec)),
         spec.model.sequence_length,
         spec.model.vocab_size,
         spec.training.objective,
@@ -189,13 +190,15 @@ def _check_start_checkpoint(storage: Storage, spec: TrainingSpec, checkpoint: st
         if found.round and not spec.start_round:
             detail = f"is after round {found.round}; start_round is 0, and would read the same data again. State it"
             raise ManifestError("missing_start_round", "round", detail)
-        for name, file, shapes in (
-            ("model", found.model, parameter_shapes(spec)),
-            ("outer_state", found.outer_state, outer_state_shapes(spec)),
-        ):
-            if file is not None and (size := storage.stat(file)) != file_bytes(shapes):
-                detail = f"has {size} bytes; expected {file_bytes(shapes)}. Keep the model and the outer settings"
-                raise ManifestError("wrong_size", name, detail)
+        _check_size(storage, "model", found.model, parameter_shapes(spec))
+        if found.outer_state is not None:
+            _check_size(storage, "outer_state", found.outer_state, outer_state_shapes(spec))
+
+
+def _check_size(storage: Storage, name: str, file: str, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    if (size := storage.stat(file)) != file_bytes(shapes):
+        detail = f"has {size} bytes; expected {file_bytes(shapes)}. Keep the model and the outer settings"
+        raise ManifestError("wrong_size", name, detail)
 
 
 def _check_dataset(storage: Storage, spec: TrainingSpec) -> None:
@@ -206,11 +209,6 @@ def _check_dataset(storage: Storage, spec: TrainingSpec) -> None:
             if (size := storage.stat(shard.cid)) != manifest.size_of(shard):
                 detail = f"has {shard.tokens} tokens, {manifest.size_of(shard)} bytes; the file has {size} bytes"
                 raise ManifestError("wrong_size", shard.cid, detail)
-    if spec.start_model is not None and spec.start_checkpoint is None:
-        with _dataset_errors(spec, "data_config.start_model"):
-            storage.stat(spec.start_model)
-    if spec.start_checkpoint is not None:
-        _check_start_checkpoint(storage, spec, spec.start_checkpoint)
     window = spec.model.sequence_length + 1
     for name, shards in (("train", manifest.train), ("validation", manifest.validation)):
         if manifest.samples == "text" and (most := max(shard.tokens for shard in shards)) < window:
@@ -224,3 +222,8 @@ def _check_dataset(storage: Storage, spec: TrainingSpec) -> None:
             f"The dataset has tokens up to {manifest.vocab_size - 1}; the model knows {spec.model.vocab_size}.",
             field="model_config.vocab_size",
         )
+    if spec.start_checkpoint is not None:
+        _check_start_checkpoint(storage, spec, spec.start_checkpoint)
+    elif spec.start_model is not None:
+        with _dataset_errors(spec, "data_config.start_model", f"start model {spec.start_model}"):
+            _check_size(storage, "model", spec.start_model, parameter_shapes(spec))
