@@ -139,11 +139,14 @@ def test_trained_job_is_extended_from_checkpoint_and_cloned(api: httpx.Client, w
     changed = further["request"] | {"training_config": {"outer_momentum": 0.0}}
     refused = refusal(payer.post("/v1/quotes", json=changed), 422, "invalid-dataset")
     assert (refused["field"], "outer settings" in refused["detail"]) == ("data_config.start_checkpoint", True)
-    unplaced = {name: one for name, one in further["request"]["data_config"].items() if name != "start_round"}
-    refused = refusal(
-        payer.post("/v1/quotes", json=further["request"] | {"data_config": unplaced}), 422, "invalid-dataset"
-    )
-    assert "would read the same data again" in refused["detail"]
+    first_round = {"data_config": {**further["request"]["data_config"], "start_round": 0}}
+    for change, least in (first_round, 1), ({"nodes": 2}, 2), ({"nodes": 3}, 2):
+        refused = refusal(payer.post("/v1/quotes", json=further["request"] | change), 422, "invalid-spec")
+        assert (refused["field"], refused["reason"]) == ("data_config.start_round", "repeated_data")
+        assert f"expected at least {least}. Less would read the same data again" in refused["detail"]
+    in_other_order = first_round | {"training_config": {**further["request"]["training_config"], "seed": 9}}
+    for change in {"nodes": 8}, in_other_order:
+        accepted(payer.post("/v1/quotes", json=further["request"] | change))
     many = further["request"]["data_config"] | {"validation_samples": 4096}
     quote = payer.post("/v1/quotes", json=further["request"] | {"data_config": many}).json()
     assert quote["validation_samples"] == 55  # of the split's 219 samples, on four nodes

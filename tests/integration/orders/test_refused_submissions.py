@@ -60,6 +60,12 @@ def test_short_dataset_is_named_next_to_start_model(services: Services, payer: C
     assert (answer.json()["code"], answer.json()["field"]) == ("invalid-dataset", "data_config.dataset")
 
 
+def checkpoint_of_unknown_job(storage: Storage, model: str, round_: int) -> str:
+    zeros = "0x" + "00" * 32
+    manifest = CheckpointManifest(zeros, round_, None, model, None, None, None, {}, round_, zeros)
+    return storage.put(manifest.to_bytes(), max_bytes=1 << 20).cid
+
+
 @pytest.mark.parametrize("start", ["start_model", "start_checkpoint"])
 def test_start_of_other_shapes_is_refused(services: Services, payer: Caller, body: Body, start: str) -> None:
     """Both models have as many parameters, so outer states of one size."""
@@ -72,12 +78,21 @@ def test_start_of_other_shapes_is_refused(services: Services, payer: Caller, bod
     assert (spec.num_parameters(), spec.model.vocab_size) == (other.num_parameters(), other.model.vocab_size)
     cid = storage.put(initial_checkpoint(spec), max_bytes=1 << 20).cid
     if start == "start_checkpoint":
-        manifest = CheckpointManifest("0x" + "00" * 32, 0, None, cid, None, None, None, {}, 0, spec.spec_hash())
-        cid = storage.put(manifest.to_bytes(), max_bytes=1 << 20).cid
+        cid = checkpoint_of_unknown_job(storage, cid, round_=0)
     asked = body | {"data_config": data | {start: cid}}
     accepted, refused = (payer.post("/v1/quotes", json=asked | {"model_config": model}) for model in (wide, deep))
     assert accepted.status_code == 200, accepted.json()
     assert (refused.json()["code"], refused.json()["field"]) == ("invalid-dataset", f"data_config.{start}")
+
+
+def test_place_in_data_of_unknown_job_is_required(services: Services, payer: Caller, body: Body) -> None:
+    storage, settings = services.part(Storage), {key: one for key, one in body.items() if key.endswith("_config")}
+    model = storage.put(initial_checkpoint(TrainingSpec.from_dict(settings)), max_bytes=1 << 20).cid
+    start = body["data_config"] | {"start_checkpoint": checkpoint_of_unknown_job(storage, model, round_=3)}
+    refused, accepted = (
+        payer.post("/v1/quotes", json=body | {"data_config": start | {"start_round": round_}}) for round_ in (0, 1)
+    )
+    assert (refused.json()["reason"], accepted.status_code) == ("repeated_data", 200)
 
 
 @pytest.mark.parametrize(
