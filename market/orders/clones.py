@@ -22,6 +22,7 @@ from market.platform.db.base import utc_now
 from market.platform.http.types import LAST_INSTANT
 from market.training.aggregation.rollback import continued_checkpoint
 from market.training.checkpoints import repository as checkpoints_repository
+from market.training.units import repository as units_repository
 
 _TRAINS = (JobStatus.SUBMITTED, JobStatus.FUNDED, JobStatus.MATCHING, JobStatus.RUNNING)
 _MIN_WAIT = timedelta(minutes=10)
@@ -62,7 +63,8 @@ def extend(
     given = changes.model_dump(exclude_none=True)
     rounds = given.pop("rounds", None) or job.rounds - job.current_round or job.rounds
     share = given.pop("final_rate_share", None)
-    spec = continuation(job.spec, found[-1].round, continued_checkpoint(job, found).cid, rounds)
+    start = continued_checkpoint(job, found, units_repository.units_of_round(session, job_id, found[-1].round))
+    spec = continuation(job.spec, found[-1].round, start.cid, rounds)
     if share is not None:
         spec["training_config"]["final_rate_share"] = share
     return _request(network, job, spec, given)

@@ -4,7 +4,8 @@ Their manifests complete the specification. Only manifests and the headers of a 
 worker that makes the first checkpoint reads the values (``market/training/checkpoints``).
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from time import monotonic
@@ -15,8 +16,8 @@ from market.orders.schemas import JobSpec
 from market.platform.storage.client import Storage
 from market.platform.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge
 from training_gym.aggregate.outer_step import outer_state_shapes
-from training_gym.data.dataset import DatasetManifest, check_samples
-from training_gym.data.epochs import settings_with_rounds
+from training_gym.data.dataset import DatasetManifest, check_samples, order_seed
+from training_gym.data.epochs import samples_per_round, settings_with_rounds
 from training_gym.evaluate.extent import settings_with_samples
 from training_gym.model.base import check_base, completed_settings
 from training_gym.model.folder import ModelManifest, stored_tensors
@@ -141,24 +142,56 @@ def _invalid_base(base: str, error: Exception, reason: str) -> InvalidBaseModel:
 
 
 def require_dataset(storage: Storage, spec: TrainingSpec) -> None:
-    """Check that storage has the job's fitting dataset and start model. Cached for a minute.
+    """Check that storage has the job's fitting dataset. Cached for a minute.
 
     Content does not change under its CID. A dataset that is lost before training ends its job with a refund.
 
     Raises:
         DatasetNotFound, InvalidDataset, StorageUnavailable.
     """
-    inputs = (
-        spec.dataset,
-        spec.start_model,
-        spec.start_checkpoint,
-        spec.start_round > 0,
-        tuple(outer_state_shapes(spec).items()),
-        spec.model.sequence_length,
-        spec.model.vocab_size,
-        spec.training.objective,
-    )
+    inputs = spec.dataset, spec.model.sequence_length, spec.model.vocab_size, spec.training.objective
     storage.once_a_minute(inputs, lambda: _check_dataset(storage, spec))
+
+
+def require_start(storage: Storage, spec: TrainingSpec, spec_of: Callable[[str], TrainingSpec | None]) -> None:
+    """Check that storage has the fitting start model or checkpoint, and the place in the data.
+
+    Args:
+        spec_of: returns a job's specification; None: the market does not have it.
+
+    Raises:
+        InvalidSpec, DatasetNotFound, InvalidDataset, StorageUnavailable.
+    """
+    if spec.start_checkpoint is not None:
+        with _dataset_errors(spec, "data_config.start_checkpoint", f"checkpoint {spec.start_checkpoint}"):
+            found = CheckpointManifest.from_bytes(storage.get(spec.start_checkpoint, max_bytes=MAX_MANIFEST_BYTES))
+            _check_size(storage, "model", found.model, parameter_shapes(spec))
+            if found.outer_state is not None:
+                _check_size(storage, "outer_state", found.outer_state, outer_state_shapes(spec))
+        _require_new_data(spec, found.round, spec_of(found.job_id))
+    elif spec.start_model is not None:
+        with _dataset_errors(spec, "data_config.start_model", f"start model {spec.start_model}"):
+            _check_size(storage, "model", spec.start_model, parameter_shapes(spec))
+
+
+def _require_new_data(spec: TrainingSpec, done: int, before: TrainingSpec | None) -> None:
+    """Refuse to read again what ``done`` rounds of the start checkpoint's job have read."""
+    if before is not None and _data_order(before) != _data_order(spec):
+        return
+    read = min(1, done) if before is None else (before.start_round + done) * samples_per_round(before)
+    least = math.ceil(read / samples_per_round(spec))
+    if spec.start_round < least:
+        raise InvalidSpec(
+            f"data_config.start_round is {spec.start_round}; expected at least {least}. Less would read the same data "
+            f"again: the start checkpoint is after round {done} of its job. start_round counts rounds of this job's "
+            "length and nodes.",
+            field="data_config.start_round",
+            extra={"reason": "repeated_data"},
+        )
+
+
+def _data_order(spec: TrainingSpec) -> tuple[str, int, int, str]:
+    return spec.dataset, order_seed(spec), spec.model.sequence_length, spec.training.objective
 
 
 def _checked_manifest(storage: Storage, spec: TrainingSpec) -> DatasetManifest:
@@ -182,20 +215,10 @@ def _dataset_errors(spec: TrainingSpec, field: str = _DATASET, what: str = "") -
         raise InvalidDataset(f"The {what} is not usable: {error}", field=field) from error
 
 
-def _check_start_checkpoint(storage: Storage, spec: TrainingSpec, checkpoint: str) -> None:
-    field = "data_config.start_checkpoint"
-    with _dataset_errors(spec, field, f"checkpoint {checkpoint}"):
-        found = CheckpointManifest.from_bytes(storage.get(checkpoint, max_bytes=MAX_MANIFEST_BYTES))
-        if found.round and not spec.start_round:
-            detail = f"is after round {found.round}; start_round is 0, and would read the same data again. State it"
-            raise ManifestError("missing_start_round", "round", detail)
-        for name, file, shapes in (
-            ("model", found.model, parameter_shapes(spec)),
-            ("outer_state", found.outer_state, outer_state_shapes(spec)),
-        ):
-            if file is not None and (size := storage.stat(file)) != file_bytes(shapes):
-                detail = f"has {size} bytes; expected {file_bytes(shapes)}. Keep the model and the outer settings"
-                raise ManifestError("wrong_size", name, detail)
+def _check_size(storage: Storage, name: str, file: str, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    if (size := storage.stat(file)) != file_bytes(shapes):
+        detail = f"has {size} bytes; expected {file_bytes(shapes)}. Keep the model and the outer settings"
+        raise ManifestError("wrong_size", name, detail)
 
 
 def _check_dataset(storage: Storage, spec: TrainingSpec) -> None:
@@ -206,11 +229,6 @@ def _check_dataset(storage: Storage, spec: TrainingSpec) -> None:
             if (size := storage.stat(shard.cid)) != manifest.size_of(shard):
                 detail = f"has {shard.tokens} tokens, {manifest.size_of(shard)} bytes; the file has {size} bytes"
                 raise ManifestError("wrong_size", shard.cid, detail)
-    if spec.start_model is not None and spec.start_checkpoint is None:
-        with _dataset_errors(spec, "data_config.start_model"):
-            storage.stat(spec.start_model)
-    if spec.start_checkpoint is not None:
-        _check_start_checkpoint(storage, spec, spec.start_checkpoint)
     window = spec.model.sequence_length + 1
     for name, shards in (("train", manifest.train), ("validation", manifest.validation)):
         if manifest.samples == "text" and (most := max(shard.tokens for shard in shards)) < window:

@@ -28,7 +28,13 @@ from market.jobs.models import Job
 from market.jobs.transitions import transition_job
 from market.orders import balance, quotes
 from market.orders.errors import BalanceTaken
-from market.orders.inputs import require_dataset, with_base_settings, with_rounds, with_validation_samples
+from market.orders.inputs import (
+    require_dataset,
+    require_start,
+    with_base_settings,
+    with_rounds,
+    with_validation_samples,
+)
 from market.orders.models import PayerDraws
 from market.orders.schemas import JobSpec, Quote, SubmitJob
 from market.orders.terms import MAX_UNITS, SignedTerms, Terms, parse_terms, require_aggregation_memory, sign_terms
@@ -42,6 +48,7 @@ from market.platform.storage.client import Storage
 from market.providers import service as providers
 from market.training.aggregation import memory
 from market.training.leases.service import cancel_now
+from training_gym.spec.config import TrainingSpec
 
 _Request = TypeVar("_Request", bound=JobSpec)
 _MAX_SPEC_BYTES = 64 * 1024
@@ -62,7 +69,7 @@ def quote(request: JobSpec, payer: str, services: Services) -> Quote:
         DatasetNotFound, InvalidDataset, StorageUnavailable, ChainError.
     """
     request, terms = _parse(request, services)
-    require_dataset(services.part(Storage), terms.spec)
+    _require_inputs(terms.spec, services)
     found = balance.funds(payer, services)
     with services.database.transaction() as session:
         available_wei = found.free_wei - balance.pending_wei(session, payer, found)
@@ -98,8 +105,8 @@ def check(request: SubmitJob, payer: str, services: Services) -> SignedTerms:
     found = balance.funds(payer, services, _FUNDS_SECONDS)
     if found.free_wei < terms.budget_wei:
         found = balance.require(payer, terms.budget_wei, services)
+    _require_inputs(terms.spec, services)
     storage = services.part(Storage)
-    require_dataset(storage, terms.spec)
     storage.once_a_minute(terms.spec_cid, lambda: storage.put(terms.spec_json, max_bytes=_MAX_SPEC_BYTES))
     return replace(signed, covered_wei=found.covered_wei)
 
@@ -123,6 +130,16 @@ def _parse(request: _Request, services: Services) -> tuple[_Request, Terms]:
     needed = memory.estimate(settings, terms.spec, terms.nodes)
     storage.once_a_minute(("aggregation", needed), lambda: _require_worker_memory(needed, services))
     return request, terms
+
+
+def _require_inputs(spec: TrainingSpec, services: Services) -> None:
+    def spec_of(job_id: str) -> TrainingSpec | None:
+        with services.database.reading() as session:
+            job = jobs_repository.job(session, job_id)
+            return None if job is None else TrainingSpec.from_dict(job.spec)
+
+    require_dataset(services.part(Storage), spec)
+    require_start(services.part(Storage), spec, spec_of)
 
 
 def _require_worker_memory(needed: int, services: Services) -> None:

@@ -23,6 +23,11 @@ class _Length:
     epochs: float = number_field(1.0, 1e-6, 1e6)
 
 
+def samples_per_round(spec: TrainingSpec) -> int:
+    """Return the samples that all replicas together read in a round."""
+    return spec.training.inner_steps * spec.training.batch_size * spec.replicas
+
+
 def settings_with_rounds(
     job: Mapping[str, Any],
     nodes: int,
@@ -55,7 +60,7 @@ def settings_with_rounds(
     spec = TrainingSpec.from_dict({**job, "training_config": given | {"rounds": MAX_ROUNDS}}, nodes)
     manifest = manifest_of(spec)
     samples = Split(spec, manifest.layout, [shard.size for shard in manifest.train], {}).order.size
-    read = spec.training.inner_steps * spec.training.batch_size * spec.replicas
+    read = samples_per_round(spec)
     rounds = math.ceil(Fraction(str(epochs)) * samples / read)  # the decimal as written: 0.1 is a tenth
     if rounds > max_rounds:
         detail = (

@@ -79,7 +79,7 @@ def affordable_samples(spec: TrainingSpec) -> int:
     training = flops_per_unit(replace(spec, validation_samples=0))
     share = training // max(_UNIT_PARTS, _SEGMENT_PARTS * spec.segments)
     samples = min(MAX_EVALUATED, share // flops_per_evaluation(spec))
-    return samples if samples > 1 and samples * spec.replicas >= _MIN_SAMPLES else 0
+    return samples if samples * spec.replicas >= _MIN_SAMPLES else 0
 
 
 def settings_with_samples(
@@ -87,7 +87,8 @@ def settings_with_samples(
 ) -> dict[str, Any]:
     """Return a job's ``data_config`` with ``validation_samples``, at most the split's.
 
-    A given number stays within that limit.
+    A given number stays within that limit. One sample becomes none: no error follows from its record, which would be
+    paid and not count.
 
     Market and client call the same function, so that what is priced and what is signed is one specification.
 
@@ -107,4 +108,4 @@ def settings_with_samples(
         manifest = manifest_of(spec)
         size = Split(spec, manifest.layout, [shard.size for shard in manifest.validation], {}).order.size
         samples = min(samples, math.ceil(size / spec.replicas))
-    return given | {"validation_samples": samples}
+    return given | {"validation_samples": samples if samples > 1 else 0}

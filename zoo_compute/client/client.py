@@ -150,8 +150,8 @@ class Client:
             Mismatch: the proposed terms differ from the job's in more than ``changes``.
         """
         state = Job(self, job_id).state()
-        amounts = {name: str(changes[name]) for name in ("budget_max", "max_price") if name in changes}
-        body = changes | amounts
+        texts = {name: str(changes[name]) for name in ("budget_max", "max_price", "wait_until") if name in changes}
+        body = changes | texts
         proposed = self.connection.post(f"/v1/jobs/{job_id}/{what}", body, repeatable=True)
         request = proposed["request"]
         expected = {
@@ -174,6 +174,7 @@ class Client:
         for name in body.keys() & {"rounds", "final_rate_share"}:
             if (value := request["training_config"][name]) != body[name]:
                 raise Mismatch("quote-mismatch", f"the market proposes {name} {value!r}, not {body[name]!r}")
+        orders.check_wait(request["wait_until"], body.get("wait_until"), state.wait_until - state.created_at)
         return self._submit(request, Quote.model_validate(proposed["quote"]), approve)
 
     def _submit(self, request: dict[str, Any], quote: Quote, approve: Approve | None) -> str:

@@ -118,7 +118,7 @@ class Job:
 
         Args:
             approve: as for :meth:`zoo_compute.Client.submit`.
-            changes: ``nodes``, ``budget_max`` and ``max_price`` in wei, ``wait_until``.
+            changes: ``nodes``, ``budget_max`` and ``max_price`` in wei, ``wait_until``: by default as long a wait.
 
         Raises:
             Mismatch: the market's proposal differs from the request.

@@ -46,14 +46,17 @@ def needed_rollback(checkpoints: Sequence[Checkpoint], units: Collection[Unit], 
     return None if reason is None else Rollback(best_round(losses), reason)
 
 
-def continued_checkpoint(job: Job, checkpoints: Sequence[Checkpoint]) -> Checkpoint:
+def continued_checkpoint(job: Job, checkpoints: Sequence[Checkpoint], units: Collection[Unit]) -> Checkpoint:
     """Return the one of the job's checkpoints, ascending, that an extension starts from.
 
-    It is the best one if the job failed as diverged, or if known losses let its next round be rolled back. Otherwise it
-    is the last. A completed job's final model was accepted, with a loss of more samples than the others.
+    It is the best one if the job failed as diverged, or if its next round would be rolled back. Otherwise it is the
+    last. A completed job's final model was accepted, with a loss of more samples than the others.
+
+    Args:
+        units: of the round after the last checkpoint, lost ones too.
     """
     last = checkpoints[-1]
-    needs_rollback = last.round < job.rounds and needed_rollback(checkpoints, (), job.nodes) is not None
+    needs_rollback = last.round < job.rounds and needed_rollback(checkpoints, units, job.nodes) is not None
     return checkpoints[best_round(known_losses(checkpoints))] if job.reason == DIVERGED or needs_rollback else last
 
 

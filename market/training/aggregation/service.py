@@ -117,7 +117,7 @@ def aggregate(database: Database, settings: Settings, storage: Storage, job_id: 
             tree.exclude_lost_payloads(database, job_id, lost)
             return
         if round_.rollback is not None:
-            if not _may_roll_back(database, job_id):
+            if not _may_roll_back(database, job_id, round_):
                 return
             stored, verdicts = _repeat_checkpoint(database, settings, storage, job_id, round_, round_.rollback)
         with database.transaction() as session:
@@ -145,15 +145,18 @@ def _release_model(database: Database, storage: Storage, job_id: str, spoiled: S
     unpin_unneeded(database, storage, job_id, set(spoiled.files) - kept)
 
 
-def _may_roll_back(database: Database, job_id: str) -> bool:
-    """Return True if the job has a rollback left; otherwise it fails as diverged."""
+def _may_roll_back(database: Database, job_id: str, round_: _Round) -> bool:
+    """Return True if a rollback is left; otherwise the job fails, unless it has recovered."""
     with database.transaction() as session:
         job = jobs_repository.lock_job(session, job_id)
         if job is None or job.status != JobStatus.RUNNING:
             return False
         if len(rollbacks(session, job_id)) < MAX_ROLLBACKS:
             return True
-        fail_job(session, job, DIVERGED)
+        if _has_recovered(session, job, round_):
+            enqueue_after_commit(session, "jobs.dispatch", job_id)
+        else:
+            fail_job(session, job, DIVERGED)
         return False
 
 
@@ -328,7 +331,7 @@ def _apply(
     if job is None or job.status != JobStatus.RUNNING or job.current_round != round_.number:
         return
     units = units_repository.units_and_late(session, job_id, round_.number)
-    if not tree.all_delivered(round_.parts, units) or _has_recovered(session, job, round_, units.values()):
+    if not tree.all_delivered(round_.parts, units) or _has_recovered(session, job, round_):
         enqueue_after_commit(session, "jobs.dispatch", job_id)  # a unit was rejected or committed since
         return
     slots = {slot.slot: slot for slot in jobs_repository.slots(session, job_id)}
@@ -358,18 +361,17 @@ def _apply(
     _advance(session, job, stored, included=sum(verdict.included for verdict in verdicts.values()), late=late)
 
 
-def _has_recovered(session: Session, job: Job, round_: _Round, units: Iterable[Unit]) -> bool:
+def _has_recovered(session: Session, job: Job, round_: _Round) -> bool:
     """Return True if units committed since then refute that the round diverged."""
     if round_.rollback is None or round_.rollback.reason != DIVERGED:
         return False
-    own = [unit for unit in units if unit.round == round_.number]
+    own = units_repository.units_of_round(session, job.id, round_.number)
     return not have_diverged(checkpoints_repository.checkpoints(session, job.id), own, job.nodes)
 
 
 def _reset_replicas(session: Session, job_id: str, number: int, rollback: Rollback, slots: Iterable[Slot]) -> None:
     slot_states.start_afresh(session, job_id, slots)
-    data: dict[str, object] = {"round": number + 1, "to": rollback.to, "reason": rollback.reason}
-    emit(session, job_id, "rollback", data)
+    emit(session, job_id, "rollback", {"round": number + 1, "to": rollback.to, "reason": rollback.reason})
 
 
 def _defer_payload(session: Session, job: Job, unit: Unit, slot: Slot) -> None:

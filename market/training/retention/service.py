@@ -26,6 +26,7 @@ from market.training.leases.verification_hooks import hooks
 from market.training.replication import repository as replication_repository
 from market.training.replication.release import unpin_unneeded
 from market.training.retention import repository
+from market.training.units import repository as units_repository
 from training_gym.spec.manifests import MAX_MANIFEST_BYTES
 from training_gym.units.checkpoint import CheckpointManifest
 
@@ -59,8 +60,10 @@ def _release_files(database: Database, storage: Storage, job_id: str) -> None:
     with database.transaction() as session:
         checkpoints = checkpoints_repository.checkpoints(session, job_id)
         states = repository.unneeded_states(session, job_id)
-        # An extension starts from one of these, whose files an earlier checkpoint may share.
-        kept = {checkpoints[-1], continued_checkpoint(session.get_one(Job, job_id), checkpoints)} if checkpoints else ()
+        kept = set(checkpoints[-1:])
+        if checkpoints:  # an extension starts from one of these, whose files an earlier checkpoint may share
+            units = units_repository.units_of_round(session, job_id, checkpoints[-1].round)
+            kept.add(continued_checkpoint(session.get_one(Job, job_id), checkpoints, units))
     of_kept = {cid for one in kept for cid in one.file_cids}
     for_training = {cid for one in checkpoints for cid in _for_training(storage, one.cid)} - of_kept
     unpin_unneeded(database, storage, job_id, states | for_training)

@@ -44,7 +44,7 @@ def units_of_job(session: Session, job_id: str) -> list[Unit]:
 
 
 def units_of_round(session: Session, job_id: str, round_: int) -> list[Unit]:
-    """Return all units of a round in slot order, lost ones too. The caller has locked the job."""
+    """Return all units of a round in slot order, lost ones too. To change them, lock the job."""
     query = select(Unit).where(Unit.job_id == job_id, Unit.round == round_).order_by(Unit.slot, Unit.id)
     return list(session.scalars(query.execution_options(populate_existing=True)))
 

@@ -139,11 +139,14 @@ def test_trained_job_is_extended_from_checkpoint_and_cloned(api: httpx.Client, w
     changed = further["request"] | {"training_config": {"outer_momentum": 0.0}}
     refused = refusal(payer.post("/v1/quotes", json=changed), 422, "invalid-dataset")
     assert (refused["field"], "outer settings" in refused["detail"]) == ("data_config.start_checkpoint", True)
-    unplaced = {name: one for name, one in further["request"]["data_config"].items() if name != "start_round"}
-    refused = refusal(
-        payer.post("/v1/quotes", json=further["request"] | {"data_config": unplaced}), 422, "invalid-dataset"
-    )
-    assert "would read the same data again" in refused["detail"]
+    first_round = {"data_config": {**further["request"]["data_config"], "start_round": 0}}
+    for change, least in (first_round, 1), ({"nodes": 2}, 2), ({"nodes": 3}, 2):
+        refused = refusal(payer.post("/v1/quotes", json=further["request"] | change), 422, "invalid-spec")
+        assert (refused["field"], refused["reason"]) == ("data_config.start_round", "repeated_data")
+        assert f"expected at least {least}. Less would read the same data again" in refused["detail"]
+    in_other_order = first_round | {"training_config": {**further["request"]["training_config"], "seed": 9}}
+    for change in {"nodes": 8}, in_other_order:
+        accepted(payer.post("/v1/quotes", json=further["request"] | change))
     many = further["request"]["data_config"] | {"validation_samples": 4096}
     quote = payer.post("/v1/quotes", json=further["request"] | {"data_config": many}).json()
     assert quote["validation_samples"] == 55  # of the split's 219 samples, on four nodes
@@ -204,9 +207,10 @@ def test_client_signs_exactly_requested_terms(api: httpx.Client, app: FastAPI, w
     with Client(str(api.base_url), private_key="0x" + bytes(wallet.key).hex()) as client:
         job = client.job(job_id)
         assert [point["round"] for point in job.metrics()] == [0, 1]
-        further = job.extend(budget_max=2 * ZEN, rounds=3, final_rate_share=0.5).state()
+        until = (utc_now() + timedelta(hours=5)).replace(microsecond=0)
+        further = job.extend(budget_max=2 * ZEN, rounds=3, final_rate_share=0.5, wait_until=until).state()
         assert (further.status, further.budget_wei, further.rounds) == ("submitted", 2 * ZEN, 3)
-        assert further.spec["data_config"]["start_round"] == 1
+        assert (further.wait_until, further.spec["data_config"]["start_round"]) == (until, 1)
         assert further.spec["training_config"]["final_rate_share"] == 0.5
         again = job.clone().state()
         assert (again.budget_wei, again.spec) == (10 * ZEN, job.state().spec)
@@ -214,16 +218,18 @@ def test_client_signs_exactly_requested_terms(api: httpx.Client, app: FastAPI, w
         assert waiting.amend(max_price=3 * ZEN).status == "submitted"
         assert waiting.cancel().status == "submitted"
         honest = client.connection.post
-        for section, name, value in (
-            (None, "max_price", str(100 * ZEN)),
-            ("training_config", "learning_rate", 1.0),
-            ("training_config", "rounds", 5),
-            ("data_config", "dataset", "another"),
+        for section, name, value, asked in (
+            (None, "max_price", str(100 * ZEN), {}),
+            (None, "wait_until", (until + timedelta(days=9)).isoformat(), {}),
+            (None, "wait_until", (until + timedelta(seconds=1)).isoformat(), {"wait_until": until}),
+            ("training_config", "learning_rate", 1.0, {}),
+            ("training_config", "rounds", 5, {}),
+            ("data_config", "dataset", "another", {}),
         ):
             changed = partial(_changed, section, name, value)
             client.connection.post = lambda path, body=None, *, to=changed, **how: to(honest(path, body, **how))  # type: ignore[method-assign]
             with pytest.raises(Mismatch, match=name):
-                job.extend(rounds=3)
+                job.extend(rounds=3, **asked)
 
 
 def _changed(section: str | None, name: str, value: Any, answer: Any) -> Any:

@@ -21,7 +21,8 @@ from kit.jobs.jobs_fixtures import ZEN
 from market.platform.http.services import Services
 from market.platform.storage.client import Storage
 from training_gym.data.dataset import DatasetManifest, Shard, describe_shard
-from training_gym.spec.config import MAX_SEGMENTS
+from training_gym.spec.config import MAX_SEGMENTS, TrainingSpec
+from training_gym.units.checkpoint import CheckpointManifest, initial_checkpoint
 from zoo_protocol.content.unixfs import cid_of_file
 
 
@@ -57,6 +58,41 @@ def test_short_dataset_is_named_next_to_start_model(services: Services, payer: C
     )
     answer = payer.post("/v1/quotes", json=body | {"data_config": {"dataset": dataset, "start_model": model}})
     assert (answer.json()["code"], answer.json()["field"]) == ("invalid-dataset", "data_config.dataset")
+
+
+def checkpoint_of_unknown_job(storage: Storage, model: str, round_: int) -> str:
+    zeros = "0x" + "00" * 32
+    manifest = CheckpointManifest(zeros, round_, None, model, None, None, None, {}, round_, zeros)
+    return storage.put(manifest.to_bytes(), max_bytes=1 << 20).cid
+
+
+@pytest.mark.parametrize("start", ["start_model", "start_checkpoint"])
+def test_start_of_other_shapes_is_refused(services: Services, payer: Caller, body: Body, start: str) -> None:
+    """Both models have as many parameters, so outer states of one size."""
+    storage, data = services.part(Storage), body["data_config"]
+    wide, deep = (
+        {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": layers, "intermediate_size": size}
+        for layers, size in ((1, 54), (2, 16))
+    )
+    spec, other = (TrainingSpec.from_dict({"model_config": one, "data_config": data}) for one in (wide, deep))
+    assert (spec.num_parameters(), spec.model.vocab_size) == (other.num_parameters(), other.model.vocab_size)
+    cid = storage.put(initial_checkpoint(spec), max_bytes=1 << 20).cid
+    if start == "start_checkpoint":
+        cid = checkpoint_of_unknown_job(storage, cid, round_=0)
+    asked = body | {"data_config": data | {start: cid}}
+    accepted, refused = (payer.post("/v1/quotes", json=asked | {"model_config": model}) for model in (wide, deep))
+    assert accepted.status_code == 200, accepted.json()
+    assert (refused.json()["code"], refused.json()["field"]) == ("invalid-dataset", f"data_config.{start}")
+
+
+def test_place_in_data_of_unknown_job_is_required(services: Services, payer: Caller, body: Body) -> None:
+    storage, settings = services.part(Storage), {key: one for key, one in body.items() if key.endswith("_config")}
+    model = storage.put(initial_checkpoint(TrainingSpec.from_dict(settings)), max_bytes=1 << 20).cid
+    start = body["data_config"] | {"start_checkpoint": checkpoint_of_unknown_job(storage, model, round_=3)}
+    refused, accepted = (
+        payer.post("/v1/quotes", json=body | {"data_config": start | {"start_round": round_}}) for round_ in (0, 1)
+    )
+    assert (refused.json()["reason"], accepted.status_code) == ("repeated_data", 200)
 
 
 @pytest.mark.parametrize(

@@ -105,16 +105,20 @@ def test_old_job_keeps_files_needed_for_receipt(world: World, trained: str, monk
     assert forget(world) == 0
 
 
-@pytest.mark.parametrize("reason", ["completed", "diverged"])
-def test_files_to_extend_spoiled_job_are_kept(world: World, nodes: list[str], reason: str) -> None:
+@pytest.mark.parametrize(
+    ("reason", "loss"), [("completed", "9.000000"), ("diverged", "9.000000"), ("cancelled_by_payer", "3.100000")]
+)
+def test_files_to_extend_spoiled_job_are_kept(world: World, nodes: list[str], reason: str, loss: str) -> None:
     job_id = world.running(nodes[:2], rounds=3)
     for _ in range(2):
         world.train_round(job_id, nodes[:2])
     _, best, spoiled = checkpoints(world, job_id)
-    for one, loss in ((best, "3.000000"), (spoiled, "9.000000")):
-        world.change(Checkpoint, one.id, validation_loss=loss)
+    for one, known in ((best, "3.000000"), (spoiled, loss)):
+        world.change(Checkpoint, one.id, validation_loss=known)
     if reason == "completed":
         world.train_round(job_id, nodes[:2])
+    elif reason == "cancelled_by_payer":
+        world.diverge(nodes[:2])
     last = checkpoints(world, job_id)[-1]
     world.change(Job, job_id, reason=reason)
     end(world, job_id, KEPT + DAY)

@@ -28,7 +28,7 @@ from market.training.leases import service as leases
 from training_gym.compress.payload_format import encode
 from training_gym.exchange.deadlines import quorum
 from training_gym.units.checkpoint import CheckpointManifest
-from zoo_protocol.payments.job_record import AggregationRecord
+from zoo_protocol.payments.job_record import MAX_ROLLBACKS, AggregationRecord
 from zoo_protocol.verification.training_faults import LOSS_NOT_FINITE, LOSS_SPIKE, KnownLoss, has_diverged, loss_fault
 
 
@@ -180,9 +180,7 @@ def test_late_unit_from_before_rollback_is_excluded(world: World, nodes: list[st
     job_id = world.running(nodes, rounds=5)
     late = world.work(nodes[3])
     late.commit()
-    for node in nodes[:3]:
-        work = world.work(node)
-        world.call(leases.fail, work.lease.id, node, work.lease.token, "diverged", "loss is not finite at step 2")
+    world.diverge(nodes[:3])
     end_round(world, job_id)
     assert rollbacks(world, job_id) == [{"round": 1, "to": 0, "reason": "diverged"}]
     late.complete()
@@ -195,9 +193,7 @@ def test_late_unit_from_before_rollback_is_excluded(world: World, nodes: list[st
 def test_diverged_quorum_is_rolled_back_without_fault(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes, rounds=5)
     for round_ in range(3):
-        for node in nodes[:3]:
-            work = world.work(node)
-            world.call(leases.fail, work.lease.id, node, work.lease.token, "diverged", "loss is not finite at step 2")
+        world.diverge(nodes[:3])
         world.aggregate(job_id)
         if round_ < 2:
             assert rollbacks(world, job_id)[-1] == {"round": round_ + 1, "to": 0, "reason": "diverged"}
@@ -211,25 +207,29 @@ def test_diverged_quorum_is_rolled_back_without_fault(world: World, nodes: list[
     assert world.all(select(func.coalesce(func.sum(ProviderEpoch.lost), 0))) == [0]
 
 
+@pytest.mark.parametrize(("earlier", "step"), [(0, "_repeat_checkpoint"), (MAX_ROLLBACKS, "_may_roll_back")])
 def test_unit_committed_during_rollback_prevents_it(
-    world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch
+    world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch, earlier: int, step: str
 ) -> None:
     job_id = world.running(nodes, rounds=5)
-    for node in nodes[:3]:
-        work = world.work(node)
-        world.call(leases.fail, work.lease.id, node, work.lease.token, "diverged", "loss is not finite at step 2")
+    for _ in range(earlier):
+        world.diverge(nodes[:3])
+        world.aggregate(job_id)
+        world.dispatch(job_id)
+    world.diverge(nodes[:3])
     spare = world.node()
     world.dispatch(job_id)
-    again, original = world.work(spare), aggregation._repeat_checkpoint
+    again, original = world.work(spare), getattr(aggregation, step)
 
     def commit_meanwhile(*arguments: Any) -> Any:
         again.commit()
         return original(*arguments)
 
-    monkeypatch.setattr(aggregation, "_repeat_checkpoint", commit_meanwhile)
+    monkeypatch.setattr(aggregation, step, commit_meanwhile)
     world.aggregate(job_id)
     world.aggregate(job_id)
-    assert (world.read(job_id).current_round, rollbacks(world, job_id)) == (0, [])
+    job = world.read(job_id)
+    assert (job.status, job.current_round, len(rollbacks(world, job_id))) == ("running", earlier, earlier)
 
 
 def test_diverging_replica_of_two_is_rolled_back(world: World, nodes: list[str]) -> None:
@@ -238,8 +238,7 @@ def test_diverging_replica_of_two_is_rolled_back(world: World, nodes: list[str])
     for node in nodes[1:]:  # the other nodes try the same unit
         world.aggregate(job_id)
         assert not rollbacks(world, job_id)
-        work = world.work(node)
-        world.call(leases.fail, work.lease.id, node, work.lease.token, "diverged", "loss is not finite at step 2")
+        world.diverge([node])
         world.dispatch(job_id)
     end_round(world, job_id)
     assert rollbacks(world, job_id) == [{"round": 1, "to": 0, "reason": "diverged"}]
@@ -251,8 +250,7 @@ def test_single_replica_is_rolled_back_after_three_claims(world: World, nodes: l
         world.aggregate(job_id)
         assert not rollbacks(world, job_id)
         [node] = world.holders(job_id)
-        work = world.work(node or "")
-        world.call(leases.fail, work.lease.id, node, work.lease.token, "diverged", "loss is not finite at step 2")
+        world.diverge([node or ""])
         world.dispatch(job_id)
     end_round(world, job_id)
     assert rollbacks(world, job_id) == [{"round": 1, "to": 0, "reason": "diverged"}]
@@ -298,6 +296,20 @@ def test_spoiled_job_is_extended_from_best_checkpoint(
     job = world.read(job_id)
     assert (job.status, job.reason, job.current_round) == (JobStatus.FAILED, "diverged", 6)
     assert extended() == (world.checkpoint(job_id, best), 6)
+
+
+def test_job_cancelled_before_rollback_is_extended_from_best(
+    app: FastAPI, api: httpx.Client, world: World, nodes: list[str]
+) -> None:
+    app.state.services = app.state.services.with_part(ChainViews, FakeChain())
+    job_id = world.running(nodes, rounds=5)
+    world.train_round(job_id, nodes)
+    world.diverge(nodes[:3])
+    payer = sign_in(api, world.wallets[world.read(job_id).payer])
+    payer.post(f"/v1/jobs/{job_id}/cancel")
+    assert [one.validation_loss is None for one in checkpoints(world, job_id)] == [False, True]
+    data = payer.post(f"/v1/jobs/{job_id}/extend", json={}).json()["request"]["data_config"]
+    assert (data["start_checkpoint"], data["start_round"]) == (world.checkpoint(job_id, 0), 1)
 
 
 @pytest.mark.parametrize(

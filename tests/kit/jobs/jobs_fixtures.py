@@ -231,6 +231,12 @@ class World(Records):
         self.dispatch(job_id)
         return work
 
+    def diverge(self, nodes: Iterable[str]) -> None:
+        """Let each node give up its unit, whose training diverged."""
+        for node in nodes:
+            lease = self.pulled(node)
+            self.call(leases.fail, lease.id, node, lease.token, "diverged", "loss is not finite at step 2")
+
     def aggregate(self, job_id: str) -> None:
         aggregation.aggregate(self.database, self.settings, self.storage, job_id)
 

@@ -50,7 +50,7 @@ def test_default_evaluation_is_cheap(segment_steps: int) -> None:
 
 
 def test_default_is_within_split() -> None:
-    assert [completed({}, 4, windows).validation_samples for windows in (1, 30, 31, 32, 33)] == [1, 8, 8, 8, 9]
+    assert [completed({}, 4, windows).validation_samples for windows in (4, 5, 30, 32, 33)] == [0, 2, 8, 8, 9]
     assert completed(MANY, 1).validation_samples == MAX_EVALUATED
 
 
@@ -68,7 +68,7 @@ def test_costly_evaluation_is_left_to_market(training: dict[str, Any], nodes: in
     assert completed(training, nodes).to_dict()["data_config"] == {"dataset": CID, "replicas": nodes}
 
 
-@pytest.mark.parametrize(("samples", "taken"), [(0, 0), (1, 1), (3, 3), (8, 8), (9, 8), (MAX_EVALUATED, 8)])
+@pytest.mark.parametrize(("samples", "taken"), [(0, 0), (1, 0), (3, 3), (8, 8), (9, 8), (MAX_EVALUATED, 8)])
 def test_given_samples_are_at_most_those_of_split(samples: int, taken: int) -> None:
     found = settings_with_samples(job({}, validation_samples=samples), 4, lambda _: dataset(30))
     assert found == {"dataset": CID, "validation_samples": taken}
@@ -83,7 +83,8 @@ def test_default_is_more_than_one_sample() -> None:
     small = {"inner_steps": 4, "segment_steps": 2, "batch_size": 6}
     spec = TrainingSpec.from_dict(job(small), 64)
     assert flops_per_unit(spec) // 50 // flops_per_evaluation(spec) == 1
-    assert affordable_samples(spec) == 0
+    assert affordable_samples(spec) == 1
+    assert completed(small, 64).validation_samples == 0
 
 
 def test_unsuitable_dataset_is_refused() -> None:

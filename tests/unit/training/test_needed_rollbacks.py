@@ -57,20 +57,21 @@ def test_spike_needs_first_loss(losses: tuple[str | None, ...], reason: str | No
 
 
 @pytest.mark.parametrize(
-    ("losses", "changes", "expected"),
+    ("losses", "changes", "units", "expected"),
     [
-        (("5.5", "5.0", "5.1", None), {}, 3),
-        (("5.5", "5.0", "6.1", None), {}, 1),
-        (("5.5", "5.0", "5.1", None), {"reason": DIVERGED}, 1),
-        (("5.5", "5.0", "6.1"), {"rounds": 2}, 2),
+        (("5.5", "5.0", "5.1", None), {}, given_up(3, slots=1), 3),
+        (("5.5", "5.0", "6.1", None), {}, [], 1),
+        (("5.5", "5.0", "5.1", None), {"reason": DIVERGED}, [], 1),
+        (("5.5", "5.0", "5.1", None), {"reason": "cancelled_by_payer"}, given_up(3), 1),
+        (("5.5", "5.0", "6.1"), {"rounds": 2}, [], 2),
     ],
-    ids=["noise", "spike", "diverged", "accepted_final_model"],
+    ids=["noise", "spike", "diverged", "cancelled_when_diverged", "accepted_final_model"],
 )
 def test_extension_starts_from_last_unspoiled_checkpoint(
-    losses: tuple[str | None, ...], changes: dict[str, Any], expected: int
+    losses: tuple[str | None, ...], changes: dict[str, Any], units: list[Unit], expected: int
 ) -> None:
     job = Job(nodes=REPLICAS, **{"rounds": 9} | changes)
-    assert continued_checkpoint(job, checkpoints(*losses)).round == expected
+    assert continued_checkpoint(job, checkpoints(*losses), units).round == expected
 
 
 def test_lower_loss_known_later_confirms_spike() -> None:
