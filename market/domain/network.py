@@ -67,7 +67,7 @@ class Speeds:
 class Tier:
     """Tier; prices in wei per GPU-hour. ``needs_gpus``: only GPUs pass its benchmark.
 
-    ``peak_flops_per_gpu`` is the published dense peak. float32 counts without TF32, which units do not use.
+    ``peak_flops_per_gpu`` is the published dense peak. float32 counts without TF32, which float32 units do not use.
     """
 
     id: int
