@@ -4,7 +4,8 @@ They do not use ``torch.optim``, whose optimisers hide the state that a trace mu
 compiler, which takes a second and 60 MB per worker process.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor
@@ -12,8 +13,8 @@ from torch import Tensor
 from training_gym.model.layout import muon_trains
 from training_gym.optimise.processes import ONE_PROCESS, OneProcess
 from training_gym.runtime.determinism import tf32
+from training_gym.spec.architectures import Tensor as Parameter
 from training_gym.spec.config import TrainingSpec
-from training_gym.spec.costs import muon_batches
 
 BETA1 = 0.9
 BETA2 = 0.95
@@ -21,6 +22,11 @@ EPSILON = 1e-8
 MUON_BETA = 0.95
 MUON_ITERATIONS = 5
 MUON_COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+GPU_BATCH = 1 << 23
+"""Values of matrices of one shape that a GPU orthogonalises together: alone, a small one takes the time of launches.
+
+Its five copies have at most 168 MB, in the room that estimates leave (``costs.GPU_ROOM_BYTES``).
+"""
 
 
 @torch.no_grad()
@@ -51,7 +57,8 @@ def optimizer_step(
             mean, square = moments[tensor.name]
             _adam(parameter, _gradient(parameter), mean, square, step, rate)
     rate = training.muon_learning_rate * rate_share
-    for batch in muon_batches(spec):
+    on_gpu = all(parameter.is_cuda for parameter in parameters.values())
+    for batch in muon_batches(spec, GPU_BATCH if on_gpu else 1):
         rows, columns = shape = batch[0].shape
         ours = [parameters[tensor.name] for tensor in batch]
         means = [moments[tensor.name][0] for tensor in batch]
@@ -63,6 +70,17 @@ def optimizer_step(
         for parameter, matrix in zip(ours, matrices, strict=True):
             parameter.mul_(1 - rate * training.weight_decay)
             parameter.sub_(processes.own(matrix), alpha=rate * max(1.0, rows / columns) ** 0.5)
+
+
+def muon_batches(spec: TrainingSpec, values: int) -> Iterator[list[Parameter]]:
+    """Yield the matrices that Muon trains: of one shape together, up to so many ``values``."""
+    by_shape: dict[tuple[int, ...], list[Parameter]] = {}
+    for one in spec.trained_tensors():
+        if muon_trains(spec.training, one):
+            by_shape.setdefault(one.shape, []).append(one)
+    for shape, alike in by_shape.items():
+        count = max(1, values // math.prod(shape))
+        yield from (alike[first : first + count] for first in range(0, len(alike), count))
 
 
 def _gradient(parameter: Tensor) -> Tensor:

@@ -5,23 +5,20 @@ The closed forms restate what the network does. Tests compare them with counted 
 
 import math
 
-from training_gym.spec.architectures import Tensor
 from training_gym.spec.config import TrainingSpec
 
 _FLOAT = 4
 MAX_LOGITS = 1 << 24
 """Logits in memory at once (64 MB in float32): a large vocabulary's loss is computed in parts."""
-MUON_VALUES = 1 << 23
-"""Values of matrices that Muon orthogonalises at once: alone, a small one takes a GPU the time of its launches."""
 GPU_ROOM_BYTES = 10**9
-"""Memory of each GPU that no unit gets: for the driver's context, loaded kernels and the workspaces of cuBLAS and NCCL.
+"""Memory of each GPU that no unit gets: for driver, kernels, workspaces of cuBLAS and NCCL, and Muon's batches.
 
-One H200 needed 0.72 GB (decision 26); other GPUs were not measured.
+One H200 needed 0.72 GB without the batches (decision 26); other GPUs were not measured.
 """
 _LOGIT_COPIES = 4
 """Logits, their logarithms, and the gradients of both."""
 _STEP_COPIES, _CODEC_COPIES = 5, 3
-"""Temporary copies: of what an optimiser's step takes at once, of all parameters when a payload is encoded."""
+"""Temporary copies: of the largest tensor in an optimiser's step, of all parameters when a payload is encoded."""
 _GATED_HIDDEN, _GPT2_HIDDEN = 4, 5
 """Values of ``intermediate_size`` that a layer keeps: of a gated product, of an approximated GELU."""
 
@@ -78,19 +75,6 @@ def unit_weight_us(spec: TrainingSpec, gpus: int, flops_per_gpu: int) -> int:
     return -(-flops_per_unit(spec) * 10**6 * gpus // (flops_per_gpu * gpus_in_use(spec, gpus)))
 
 
-def muon_batches(spec: TrainingSpec) -> list[list[Tensor]]:
-    """Return the matrices that Muon trains: of one shape together, up to ``MUON_VALUES`` values."""
-    by_shape: dict[tuple[int, ...], list[Tensor]] = {}
-    for one in spec.trained_tensors() if spec.training.optimizer == "muon" else ():
-        if one.role == "matrix":
-            by_shape.setdefault(one.shape, []).append(one)
-    batches = []
-    for shape, tensors in by_shape.items():
-        count = max(1, MUON_VALUES // math.prod(shape))
-        batches += [tensors[first : first + count] for first in range(0, len(tensors), count)]
-    return batches
-
-
 def rows_per_sample(spec: TrainingSpec) -> int:
     """Return the rows of a sample: both answers of a preference."""
     return 2 if spec.training.objective == "dpo" else 1
@@ -142,8 +126,7 @@ def _state_bytes(spec: TrainingSpec) -> int:
     if spec.training.round_delay:
         held += trained  # the unit starts from a checkpoint that its own payload has changed
     sums = trained * (spec.training.gradient_shards.bit_length() - 1)  # one for each level of the tree
-    stepped = [[one] for one in spec.trained_tensors()] + muon_batches(spec)
-    steps = trained + sums + _STEP_COPIES * max(len(batch) * math.prod(batch[0].shape) for batch in stepped)
+    steps = trained + sums + _STEP_COPIES * max(math.prod(one.shape) for one in spec.trained_tensors())
     casts = 2 * trained if spec.training.precision == "bfloat16" else 0
     return max(_FLOAT * (held + steps) + casts, _FLOAT * (held + _CODEC_COPIES * trained))
 

@@ -16,12 +16,10 @@ from training_gym.model.generate import generate
 from training_gym.model.layout import initial_parameters, moment_names, parameter_shapes
 from training_gym.model.network import Network, Rows, rows_on
 from training_gym.optimise import inner
-from training_gym.optimise.inner import BETA1, BETA2, EPSILON, optimizer_step, orthogonalised
-from training_gym.spec import costs
+from training_gym.optimise.inner import BETA1, BETA2, EPSILON, muon_batches, optimizer_step, orthogonalised
 from training_gym.spec.adapters import read_adapter
 from training_gym.spec.architectures import ARCHITECTURES, ModelConfig, Tensor, read_model
 from training_gym.spec.config import TrainingConfig, TrainingSpec
-from training_gym.spec.costs import muon_batches
 from training_gym.units.checkpoint import initial_checkpoint, load_state
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "sequence_length": 12}
@@ -143,18 +141,17 @@ def test_matrix_has_same_bits_in_batch(shape: tuple[int, int]) -> None:
         assert torch.equal(orthogonalised(matrix), found)
 
 
-def test_muon_takes_matrices_of_one_shape_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_muon_takes_matrices_of_one_shape_together() -> None:
     spec = TrainingSpec(MODEL, "unused", TrainingConfig(optimizer="muon"))
     matrices = {one for one in spec.trained_tensors() if one.role == "matrix"}
-    monkeypatch.setattr(costs, "MUON_VALUES", 3 * math.prod(max(one.shape for one in matrices)))
-    batches = muon_batches(spec)
+    values = 3 * math.prod(max(one.shape for one in matrices))
+    batches = list(muon_batches(spec, values))
     assert {one for batch in batches for one in batch} == matrices
     assert sum(map(len, batches)) == len(matrices)
     assert all(len({one.shape for one in batch}) == 1 for batch in batches)
     assert max(map(len, batches)) > 1
-    assert all(len(batch) * math.prod(batch[0].shape) <= costs.MUON_VALUES for batch in batches)
-    monkeypatch.setattr(costs, "MUON_VALUES", 1)
-    assert {len(batch) for batch in muon_batches(spec)} == {1}
+    assert all(len(batch) * math.prod(batch[0].shape) <= values for batch in batches)
+    assert {len(batch) for batch in muon_batches(spec, 1)} == {1}
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
@@ -181,7 +178,9 @@ def test_muon_uses_tf32_only_in_bfloat16_jobs(precision: str, monkeypatch: pytes
     assert matmul.allow_tf32 == before
 
 
-def test_muon_orthogonalises_only_hidden_matrices() -> None:
+@pytest.mark.parametrize("values", [1, inner.GPU_BATCH])
+def test_muon_orthogonalises_only_hidden_matrices(values: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inner, "muon_batches", lambda spec, _: muon_batches(spec, values))
     settings = {"optimizer": "muon", "muon_learning_rate": 0.1, "learning_rate": 0.01, "weight_decay": 0.0}
     spec = TrainingSpec(MODEL, "unused", TrainingConfig(**settings))
     generator = torch.Generator().manual_seed(1)
