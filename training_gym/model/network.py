@@ -67,7 +67,7 @@ class Network(nn.Module):
         assert base is not None or not spec.reads_base  # a unit that reads a base has its files
         self.model = empty_model(spec.model)
         self._reference: Any = None
-        given = {name: torch.tensor(array) for name, array in parameters.items()}
+        given = {name: torch.tensor(array, device=device) for name, array in parameters.items()}  # the only copy
         if spec.adapter is not None:
             _load(self.model, base or {})
             _inject(self.model, spec, given)
