@@ -322,6 +322,9 @@ def main() -> None:
 
 def realistic_rows(chosen: argparse.Namespace) -> list[Row]:
     """Return the realistic part's rows, after the missing runs unless ``--kept``."""
+    for name in ("fresh", "steps", "processes"):
+        if getattr(chosen, name):
+            end("communication", f"--{name} is for the small part; leave it out, or --part realistic")
     size, seeds = SIZES["quick" if chosen.quick else chosen.size], range(1, chosen.seeds + 1)
     runs = trials_of(size, len(seeds)) if chosen.tune else realistic_runs(size, [1] if chosen.quick else seeds)
     if chosen.only:

@@ -18,7 +18,8 @@ REALISTIC = ("--kept", "--part", "realistic")
     [
         ("communication", (*REALISTIC, "--seeds", "0"), "is 0; expected a whole number from 1 on"),
         ("communication", (*REALISTIC, "--only", "typo"), "--only is 'typo'; expected one of 'dense', 'ours'"),
-        ("communication", (*REALISTIC, "--size", "gpu"), "leave out --kept to measure them"),
+        ("communication", (*REALISTIC, "--size", "half"), "leave out --kept to measure them"),
+        ("communication", (*REALISTIC, "--steps", "30"), "--steps is for the small part"),
         ("byzantine", ("--kept", "--seeds", "-1"), "is -1; expected a whole number from 1 on"),
         ("byzantine", ("--kept", "--part", "short"), "leave out --quick and --part short"),
     ],
