@@ -338,6 +338,8 @@ def realistic_rows(chosen: argparse.Namespace) -> list[Row]:
             measure(runs, kept, Path(folder))
             return realistic_rows_of(size, found_by_seed(size, [1], kept), "realistic")
     if not chosen.kept:
+        if size.device == "cuda" and not torch.cuda.is_available():
+            end("communication", f"--size {size.name} needs a CUDA device; with --kept it reports the kept runs")
         measure(runs, Outcomes())
     return trial_rows(runs, Outcomes()) if chosen.tune else kept_rows(size, seeds)
 

@@ -20,8 +20,6 @@ from benchmarks.realistic.settings import (
 from benchmarks.realistic.trial_runs import growing_rounds, mixed_rounds, overlapped_rounds, rounds_of_shared_moments
 from benchmarks.report import Row, progress, row
 from benchmarks.training.token_factor import token_factor
-from training_gym.runtime.determinism import configure
-from training_gym.runtime.profile import CUDA
 
 TRAIN = {
     "dense": dense,
@@ -60,8 +58,7 @@ def measure(runs: Sequence[Run], kept: Outcomes, states: Path = STATES) -> None:
     if not runs:
         return
     size = runs[0].size  # all runs read the same text
-    if size.device == "cuda":
-        configure(CUDA)
+    if size.device == "cuda":  # not deterministic: no replay checks a benchmark's units
         compile_layers(size.model)
     corpus = read_corpus(size.packages, size.max_characters, size.model.vocab_size, states)
     progress(f"corpus {corpus.digest}: {len(corpus.tokens['train']):,} tokens to train on")

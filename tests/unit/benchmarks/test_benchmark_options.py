@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from benchmarks import byzantine, communication
 from benchmarks.realistic.outcomes import Outcomes
@@ -20,6 +21,7 @@ REALISTIC = ("--kept", "--part", "realistic")
         ("communication", (*REALISTIC, "--only", "typo"), "--only is 'typo'; expected one of 'dense', 'ours'"),
         ("communication", (*REALISTIC, "--size", "half"), "leave out --kept to measure them"),
         ("communication", (*REALISTIC, "--steps", "30"), "--steps is for the small part"),
+        ("communication", ("--part", "realistic", "--size", "gpu"), "--size gpu needs a CUDA device; with --kept"),
         ("byzantine", ("--kept", "--seeds", "-1"), "is -1; expected a whole number from 1 on"),
         ("byzantine", ("--kept", "--part", "short"), "leave out --quick and --part short"),
     ],
@@ -31,6 +33,7 @@ def test_option_without_result_is_explained(
     options: tuple[str, ...],
     message: str,
 ) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(sys, "argv", [name, *options])
     with pytest.raises(SystemExit) as ended:
         {"communication": communication, "byzantine": byzantine}[name].main()
