@@ -4,8 +4,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from benchmarks.realistic.compiled import compile_layers
 from benchmarks.realistic.corpus import read_corpus
 from benchmarks.realistic.outcomes import ROOT, Outcomes, Run
 from benchmarks.realistic.runs import KeptState, Result, dense, rounds, rounds_without_server
@@ -58,8 +58,8 @@ def measure(runs: Sequence[Run], kept: Outcomes, states: Path = STATES) -> None:
     if not runs:
         return
     size = runs[0].size  # all runs read the same text
-    if size.device == "cuda":  # not deterministic: no replay checks a benchmark's units
-        compile_layers(size.model)
+    if size.device == "cuda":
+        _compile_layers()
     corpus = read_corpus(size.packages, size.max_characters, size.model.vocab_size, states)
     progress(f"corpus {corpus.digest}: {len(corpus.tokens['train']):,} tokens to train on")
     for run in runs:
@@ -73,6 +73,18 @@ def measure(runs: Sequence[Run], kept: Outcomes, states: Path = STATES) -> None:
         kept.add(run, corpus.digest, result)
         state.remove()
         progress(f"{title}: loss {result.loss:.4f} after {time.perf_counter() - started:.0f} s")
+
+
+def _compile_layers() -> None:
+    """Compile the layers of all Llamas in this process.
+
+    Units do not, since their bits would depend on the compiler's choices. No replay checks a benchmark's units.
+    """
+    import torch
+    from transformers.models.llama import modeling_llama
+
+    layer: Any = modeling_llama.LlamaDecoderLayer
+    layer.forward = torch.compile(layer.forward, dynamic=False)
 
 
 def _note(title: str, text: str) -> None:
@@ -144,9 +156,9 @@ def rows_of(size: Size, seeds: Sequence[Mapping[str, Result]], prefix: str) -> l
 def _token_factor(size: Size, found: Mapping[str, Result], loss: float) -> tuple[float, bool] | None:
     """Return the token factor of a ``loss``, and whether the shortest dense run only bounds it.
 
-    None: the dense runs of this seed do not tell.
+    None: the seed's dense runs are too short to tell.
     """
     curve = {steps: found[name].loss for name, steps in size.dense_steps().items() if name in found}
-    if not curve or (len(curve) == 1 and loss < max(curve.values())):
+    if not curve or (max(curve) < size.steps and loss < min(curve.values())):
         return None
     return size.steps / max(curve) * token_factor(loss, curve), loss >= max(curve.values())
