@@ -47,7 +47,8 @@ from market.orders.schemas import MAX_NODES
 from training_gym.compress.link_adaptation import choose_top_k
 from training_gym.exchange.round_time import MBIT, Link, round_time
 from training_gym.spec.architectures import ModelConfig, read_model
-from training_gym.spec.config import TrainingConfig, TrainingSpec, settings_by_size
+from training_gym.spec.config import TrainingConfig, TrainingSpec
+from training_gym.spec.defaults import settings_by_size
 from training_gym.spec.methods import METHODS
 
 BILLION = read_model({"hidden_size": 2048, "num_hidden_layers": 20, "num_attention_heads": 16, "sequence_length": 2048})
@@ -65,6 +66,7 @@ NODES_PER_STORAGE = 1000
 Downloads by newcomers and spares (6 GB each) would otherwise saturate it.
 """
 H100_FP32, A100_FP32, H100_BF16 = 50e12, 15e12, 400e12
+NODES = 64
 PLAIN = TrainingConfig()
 SLOW_LINKS = TrainingConfig(**METHODS["slow_links"])
 SPARSE, FULLER = {"top_k": 256, "down_top_k": 256}, {"top_k": 960, "down_top_k": 960}
@@ -72,7 +74,7 @@ SPARSE, FULLER = {"top_k": 256, "down_top_k": 256}, {"top_k": 960, "down_top_k":
 
 def unset(model: ModelConfig) -> TrainingConfig:
     """Return the settings of a job that sets none."""
-    return TrainingConfig(**settings_by_size(model, {}))
+    return TrainingConfig(**settings_by_size(model, {}, NODES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,7 @@ class Plan:
     training: TrainingConfig = SLOW_LINKS
     model: ModelConfig = BILLION
     flops: float = H100_FP32
-    nodes: int = 64
+    nodes: int = NODES
     link: Link = field(default_factory=Link)
     churn: float = 0.1
     jitter: float = 0.01

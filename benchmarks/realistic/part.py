@@ -9,14 +9,7 @@ from typing import Any
 from benchmarks.realistic.corpus import read_corpus
 from benchmarks.realistic.outcomes import ROOT, Outcomes, Run
 from benchmarks.realistic.runs import KeptState, Result, dense, rounds, rounds_without_server
-from benchmarks.realistic.settings import (
-    DENSE,
-    METHODS,
-    TRIALS,
-    TUNING_SEED,
-    Size,
-    specification,
-)
+from benchmarks.realistic.settings import DENSE, METHODS, TRIALS, TUNING_SEED, Size, fits, specification
 from benchmarks.realistic.trial_runs import growing_rounds, mixed_rounds, overlapped_rounds, rounds_of_shared_moments
 from benchmarks.report import Row, progress, row
 from benchmarks.training.token_factor import token_factor
@@ -41,7 +34,8 @@ def runs_of(size: Size, seeds: Sequence[int]) -> list[Run]:
 
 def _runs_of_seed(size: Size, seed: int) -> Iterator[Run]:
     for name, method in METHODS.items():
-        yield Run(name, method, size, seed)
+        if fits(method, size):
+            yield Run(name, method, size, seed)
     for name, steps in reversed(size.dense_steps().items()):
         if steps != size.steps:
             yield Run(name, DENSE, size, seed, steps=steps)
@@ -49,8 +43,9 @@ def _runs_of_seed(size: Size, seed: int) -> Iterator[Run]:
 
 def trials_of(size: Size, seeds: int = 1) -> list[Run]:
     """Return the runs of tried settings, on files without reported results."""
+    fitting = {name: method for name, method in TRIALS.items() if fits(method, size)}
     numbers = range(TUNING_SEED, TUNING_SEED + seeds)
-    return [Run(name, method, size, seed, "tuning") for seed in numbers for name, method in TRIALS.items()]
+    return [Run(name, method, size, seed, "tuning") for seed in numbers for name, method in fitting.items()]
 
 
 def measure(runs: Sequence[Run], kept: Outcomes, states: Path = STATES) -> None:

@@ -101,7 +101,6 @@ def advice_on(
     points = (
         _idle_gpus(spec, gpus),
         _small_batches(spec, expected.nodes),
-        _outer_momentum(spec, expected.nodes),
         _few_rounds(spec),
         _low_throughput(spec, expected),
         _long_units(spec, expected, longest_round_seconds),
@@ -139,21 +138,6 @@ def _small_batches(spec: TrainingSpec, nodes: int) -> Advice | None:
         remedy=f"Take {fewer} {'nodes' if fewer > 1 else 'node'} with a batch_size of {larger}: "
         f"as many tokens for about the same price, in {nodes / fewer:.2g} times the time.",
         field="nodes",
-    )
-
-
-def _outer_momentum(spec: TrainingSpec, nodes: int) -> Advice | None:
-    """Advise the plain mean for two nodes with a small model (decision 16)."""
-    training = spec.training
-    is_measured = nodes == 2 and training.rounds > 1 and spec.num_parameters() < SMALL_MODEL
-    if not is_measured or not training.outer_momentum or spec.start_checkpoint is not None:
-        return None
-    return Advice(
-        code="outer_momentum",
-        detail="With two nodes, outer rate 0.9 and momentum 0.5 ended 0.5 % to 1.9 % above the plain mean in trials of "
-        "small models.",
-        remedy="Set outer_learning_rate to 1 and outer_momentum to 0.",
-        field="training_config.outer_momentum",
     )
 
 

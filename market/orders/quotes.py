@@ -10,8 +10,9 @@ from market.orders.quote_advice import Advice, advice_on, expected_throughput, r
 from market.orders.schemas import JobSpec, Quote
 from market.orders.signatures import wallet_form
 from market.orders.terms import Terms, order_document, promised_memory_bytes
-from training_gym.spec.config import TrainingSpec, settings_by_size
+from training_gym.spec.config import TrainingSpec
 from training_gym.spec.costs import gpus_in_use, unit_memory_bytes
+from training_gym.spec.defaults import settings_by_size
 from training_gym.spec.methods import Start
 from zoo_protocol.verification.rules import sampling_rate_bps
 from zoo_protocol.verification.sampling import detection_at_rate
@@ -47,7 +48,7 @@ def quote(
     return Quote(
         spec=terms.spec.to_dict(),
         spec_hash=terms.spec_hash,
-        settings_by_size=settings_by_size(terms.spec.model, request.training_settings, _start(terms.spec)),
+        settings_by_size=settings_by_size(terms.spec.model, request.training_settings, terms.nodes, _start(terms.spec)),
         rate_schedule=rate_schedule(terms.spec),
         advice=[
             *_no_trade(terms, nodes_of_tier),

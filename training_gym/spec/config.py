@@ -12,8 +12,9 @@ from typing import Any
 
 from training_gym.spec.adapters import AdapterConfig, adapter_tensors, read_adapter
 from training_gym.spec.architectures import ModelConfig, Tensor, read_model
+from training_gym.spec.defaults import ADAMW_RATE, settings_by_size
 from training_gym.spec.errors import SpecError
-from training_gym.spec.methods import BASE_MUON_RATE, DPO_MUON_RATE, DPO_RATES, METHODS, STARTS, Start
+from training_gym.spec.methods import METHODS, Start
 from training_gym.spec.setting_fields import (
     choice_field,
     cid,
@@ -34,14 +35,6 @@ MAX_BASE_PARAMETERS = 20_000_000_000
 MAX_TOKENS_PER_STEP = 1 << 20
 MAX_SEGMENTS, MAX_START_ROUND = 64, 1 << 24
 MAX_ROUNDS, MAX_REPLICAS, MAX_EVALUATED, MAX_BATCH_SIZE = 10_000, 4096, 4096, 4096
-LARGE_MODEL = 100_000_000
-"""Parameters from which defaults suit slow links (``settings_by_size``, decision 16)."""
-ADAMW_RATE, ADAMW_RATE_WIDTH = 32e-3, 32
-"""AdamW's default peak rate next to Muon, at any width.
-
-Where AdamW also trains the hidden matrices, the rate suits models of this ``hidden_size``; wider ones need
-proportionally less (Yang et al., 2022, Tensor Programs V; decision 16).
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +63,8 @@ class TrainingConfig:
         top_k: entries sent per 4096 parameters.
         value_bits: bits per sent entry, sign included.
         error_feedback_decay: share of the residual that is kept for the next round.
-        outer_learning_rate: factor on the aggregated pseudo-gradient.
-        outer_momentum: momentum of the outer Nesterov step; 0 disables it.
+        outer_learning_rate: factor on the aggregated pseudo-gradient; 1 by default with few replicas.
+        outer_momentum: momentum of the outer Nesterov step; 0 disables it, the default with few replicas.
         down_top_k: entries per 4096 parameters of the update that nodes fetch; with 0 they fetch the whole model.
         down_value_bits: bits per entry of that update, sign included.
         round_delay: 1 lets a replica start its next unit before the previous aggregation (``early_start.py``), so that
@@ -116,7 +109,6 @@ class TrainingConfig:
 _NO_START = {"start_model": None, "start_checkpoint": None, "start_round": 0, "start_rate_share": 1.0}
 _OPTIONAL_DATA = _NO_START | {"validation_samples": 0}
 """Settings of ``data_config`` with their defaults, which a document leaves out."""
-_OF_ROUNDS = ("inner_steps", "segment_steps")
 _OF_AGGREGATION = ("top_k", "value_bits", "down_top_k", "down_value_bits", "outer_learning_rate", "outer_momentum")
 _WITHOUT_EFFECT: tuple[tuple[str, Any, tuple[str, ...], str], ...] = (
     ("averaging", "rounds", ("powersgd_rank",), "averaging 'steps'"),
@@ -162,8 +154,8 @@ class TrainingSpec:
         """Parse a ``document`` of model, adapter, data and training settings.
 
         A missing setting takes its default; the dataset has none. ``training_config.method`` selects a set of defaults
-        (``METHODS``) and is not stored: the specification holds the settings. Without a method the model's size
-        decides some defaults (:func:`settings_by_size`). ``nodes`` of a job are its replicas.
+        (``METHODS``) and is not stored: the specification holds the settings. The model's size and the number of
+        replicas decide some defaults (:func:`settings_by_size`). ``nodes`` of a job are its replicas.
 
         Raises:
             SpecError: unknown or missing key, wrong type, value out of range, or inconsistent settings.
@@ -176,7 +168,8 @@ class TrainingSpec:
         adapter = document.get("adapter_config")
         kind = None if adapter is None else read_adapter(adapter, model)
         start: Start = "adapter" if kind else "random" if base is None else "base"
-        training = _completed(document.get("training_config", {}), model, start)
+        replicas = _replicas(data.get("replicas", nodes or 1), nodes)
+        training = _completed(document.get("training_config", {}), model, start, replicas)
         spec = cls(
             model=model,
             dataset=cid(data.get("dataset"), "data_config.dataset", "a dataset manifest"),
@@ -187,7 +180,7 @@ class TrainingSpec:
             start_rate_share=share(data.get("start_rate_share", 1.0), "data_config.start_rate_share"),
             base=optional_cid(base, "model_config.base", "a base model's manifest"),
             adapter=kind,
-            replicas=_replicas(data.get("replicas", nodes or 1), nodes),
+            replicas=replicas,
             validation_samples=whole_number(
                 data.get(key := "validation_samples", 0), f"data_config.{key}", MAX_EVALUATED
             ),
@@ -244,45 +237,8 @@ def _replicas(value: object, nodes: int | None) -> int:
     return value
 
 
-def settings_by_size(model: ModelConfig, given: Mapping[str, Any], start: Start = "random") -> dict[str, Any]:
-    """Return the settings, not ``given``, that ``model``'s size and ``start`` decide.
-
-    A large model takes the settings of ``slow_links``. It does not if a method is named, gradients are averaged at
-    every step, or error feedback is off, which would lose the unsent entries. The lengths of rounds and segments are
-    decided together or not at all, so that settings that fit the plain defaults fit these. If AdamW trains all of a
-    wide model, its rate is below the default (decision 16). A base model keeps what it knows only at low rates, with
-    any optimiser or method.
-    """
-    named = METHODS[given.get("method", "default")] | {**given}
-    found = _adamw_rate(model, named) if start == "random" else _base_settings(start, named)
-    return {name: value for name, value in found.items() if name not in given} | _slow_links(model, given)
-
-
-def _base_settings(start: Start, named: Mapping[str, Any]) -> dict[str, Any]:
-    is_dpo = named.get("objective") == "dpo"
-    found = STARTS[start] | ({"learning_rate": DPO_RATES[start]} if is_dpo else {})
-    if named.get("optimizer") != "muon":
-        return found
-    return found | {"muon_learning_rate": DPO_MUON_RATE if is_dpo else BASE_MUON_RATE}
-
-
-def _adamw_rate(model: ModelConfig, named: Mapping[str, Any]) -> dict[str, Any]:
-    if named.get("optimizer") != "adamw" or "learning_rate" in named or model.hidden_size <= ADAMW_RATE_WIDTH:
-        return {}
-    return {"learning_rate": ADAMW_RATE * ADAMW_RATE_WIDTH / model.hidden_size}
-
-
-def _slow_links(model: ModelConfig, given: Mapping[str, Any]) -> dict[str, Any]:
-    if model.num_parameters() < LARGE_MODEL or "method" in given:
-        return {}
-    if given.get("averaging") == "steps" or given.get("error_feedback_decay") == 0:
-        return {}
-    excluded = set(_OF_ROUNDS) if any(name in given for name in _OF_ROUNDS) else set()
-    return {name: value for name, value in METHODS["slow_links"].items() if name not in excluded | given.keys()}
-
-
-def _completed(document: object, model: ModelConfig, start: Start) -> object:
-    """Return the training section with ``method`` or the size replaced by its settings."""
+def _completed(document: object, model: ModelConfig, start: Start, replicas: int) -> object:
+    """Return the training section with all settings of its method, size and ``replicas``."""
     if not isinstance(document, Mapping):
         return document
     method = document.get("method", "default")
@@ -292,7 +248,7 @@ def _completed(document: object, model: ModelConfig, start: Start) -> object:
     given = {key: value for key, value in document.items() if key != "method"}
     named = METHODS[method] | given
     _check_effects(given, named)
-    return _shortest_warmup(named) | settings_by_size(model, document, start) | named
+    return _shortest_warmup(named) | settings_by_size(model, document, replicas, start) | named
 
 
 def _check_effects(given: Mapping[str, Any], named: Mapping[str, Any]) -> None:

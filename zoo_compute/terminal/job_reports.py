@@ -18,7 +18,7 @@ def print_quote(found: Quote) -> None:
     by_size = ", ".join(f"{name} {value}" for name, value in found.settings_by_size.items())
     print_facts(
         {
-            "set by the model's size": by_size or "nothing",
+            "set by model and nodes": by_size or "nothing",
             "learning rates": found.rate_schedule or "unknown",
             "rounds": _rounds(found),
             "work units": found.units,

@@ -14,6 +14,7 @@ from kit.jobs.jobs_fixtures import SPEC, ZEN, FakeChain, World, store_dataset
 from market.chain.views import ChainViews
 from market.platform.storage.client import Storage
 from market.settings import Settings
+from training_gym.spec.defaults import PLAIN_MEAN
 from zoo_compute.base.errors import ExitCode
 
 
@@ -62,8 +63,9 @@ def test_quote_shows_size_dependent_settings_and_warnings(
     shown = cli("job", "quote", job)
     assert "inner_steps 30" in shown
     job.write_text(json.dumps(asked | {"training_config": {**asked["training_config"], "method": "default"}}))
-    assert cli.json("job", "quote", job)["settings_by_size"] == {}
-    assert "set by the model's size         nothing" in cli("job", "quote", job)
+    assert cli.json("job", "quote", job)["settings_by_size"] == PLAIN_MEAN
+    job.write_text(json.dumps({**asked, "training_config": found["spec"]["training_config"]}))
+    assert "set by model and nodes          nothing" in cli("job", "quote", job)
 
 
 def test_budget_is_escrowed_only_with_consent(

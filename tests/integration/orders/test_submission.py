@@ -29,6 +29,7 @@ from market.orders import submission
 from market.payments.payables.service import jobs_to_settle, start_settling
 from market.platform.http.services import Services
 from market.platform.storage.client import Storage
+from training_gym.spec.defaults import PLAIN_MEAN
 from training_gym.spec.methods import METHODS
 from zoo_protocol.messages import struct_hash
 
@@ -36,12 +37,12 @@ from zoo_protocol.messages import struct_hash
 def test_quote_names_cost_and_writes_nothing(services: Services, payer: Caller, body: Body) -> None:
     quote = payer.post("/v1/quotes", json=body).json()
     assert quote["units"] == 8
-    assert quote["spec"]["training_config"]["outer_learning_rate"] == 0.9  # defaults are filled in
+    assert quote["spec"]["training_config"]["muon_learning_rate"] == 0.04  # defaults are filled in
     assert int(quote["cost_at_reserve_wei"]) == 8 * int(quote["unit_price_at_reserve_wei"])
     assert int(quote["cost_at_max_price_wei"]) <= int(body["budget_max"])
     assert quote["detection_probability"] == pytest.approx(0.25)
     assert (quote["sampling_bps"], quote["least_detection_probability"]) == (200, pytest.approx(0.02))
-    assert quote["settings_by_size"] == {}
+    assert quote["settings_by_size"] == PLAIN_MEAN
     expected = quote["expected_throughput"]
     assert expected["compute_seconds"] == pytest.approx(quote["expected_seconds"] / 2, abs=1e-3)  # two rounds
     assert expected["share_of_ideal"] == pytest.approx(

@@ -265,22 +265,6 @@ def test_quote_advises_on_small_batches(model: dict[str, object], batch: int, no
 
 
 @pytest.mark.parametrize(
-    ("settings", "nodes", "is_advised"),
-    [
-        ({}, 2, True),
-        ({"outer_learning_rate": 1.0, "outer_momentum": 0.0}, 2, False),
-        ({"rounds": 1}, 2, False),
-        ({}, 3, False),
-    ],
-)
-def test_quote_advises_two_nodes_against_momentum(settings: dict[str, object], nodes: int, is_advised: bool) -> None:
-    training = {"batch_size": 64, "rounds": 10} | settings
-    spec = TrainingSpec.from_dict({"data_config": {"dataset": "Qm" + "a" * 44}, "training_config": training})
-    found = advice_on(spec, expected_throughput(spec, nodes, compute_seconds=100.0))
-    assert [point.code for point in found] == ["outer_momentum"] * is_advised
-
-
-@pytest.mark.parametrize(
     ("batch", "shards", "nodes", "remedy"),
     [(40, 8, 5, "Take 4 nodes with a batch_size of 56"), (1024, 1, 64, "Take 16 nodes with a batch_size of 4096")],
 )

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from training_gym.data.dataset import DatasetManifest
 from training_gym.spec import config
 from training_gym.spec.architectures import read_model
-from training_gym.spec.config import TrainingConfig, TrainingSpec, settings_by_size
+from training_gym.spec.config import TrainingConfig, TrainingSpec
+from training_gym.spec.defaults import FEW_REPLICAS, LARGE_MODEL, PLAIN_MEAN, settings_by_size
 from training_gym.spec.errors import GymError, SpecError
 from training_gym.spec.methods import METHODS
 
@@ -23,8 +24,10 @@ def document(**sections: Any) -> dict[str, Any]:
     return {"data_config": {"dataset": DATASET}, **sections}
 
 
-def spec_of(settings: dict[str, Any], model: dict[str, Any] | None = None) -> TrainingSpec:
-    return TrainingSpec.from_dict(document(model_config=model or {}, training_config=settings))
+def spec_of(
+    settings: dict[str, Any], model: dict[str, Any] | None = None, nodes: int = FEW_REPLICAS + 1
+) -> TrainingSpec:
+    return TrainingSpec.from_dict(document(model_config=model or {}, training_config=settings), nodes)
 
 
 def training(**settings: Any) -> dict[str, Any]:
@@ -38,7 +41,7 @@ def test_config_imports_without_torch(module: str) -> None:
 
 
 def test_canonical_form_and_hash_cover_every_setting() -> None:
-    spec = TrainingSpec.from_dict(document())
+    spec = spec_of({})
     assert TrainingSpec.from_dict(spec.to_dict()) == spec
     assert spec.spec_hash() == spec_of({"weight_decay": 0.05}).spec_hash()
     other = spec_of({"seed": 1})
@@ -51,8 +54,7 @@ def test_method_expands_to_settings() -> None:
     assert TrainingSpec.from_dict(diloco.to_dict()) == diloco
     sparse = spec_of({"method": "sparseloco"})
     assert (sparse.training.optimizer, sparse.training.inner_steps, sparse.training.top_k) == ("adamw", 30, 64)
-    default = spec_of({"method": "default"})
-    assert default == TrainingSpec.from_dict(document())
+    assert spec_of({"method": "default"}) == spec_of({})
     group = spec_of({"method": "powersgd"})
     assert (group.training.averaging, group.training.powersgd_rank) == ("steps", 4)
 
@@ -63,7 +65,7 @@ def training_of(model: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     return settings
 
 
-DEFAULTS = TrainingSpec.from_dict(document()).to_dict()["training_config"]
+DEFAULTS = training_of({}, {})
 WHOLE_IN_STEPS = DEFAULTS | {"averaging": "steps", "gradient_shards": 2}
 IDLE_IN_STEPS = {
     *("top_k", "value_bits", "down_top_k", "down_value_bits", "outer_learning_rate", "outer_momentum", "round_delay")
@@ -152,7 +154,7 @@ def test_large_model_gets_slow_link_settings_when_unset() -> None:
     plain, large = training_of({}, {}), training_of(LARGE, {})
     assert large == plain | METHODS["slow_links"]
     smaller = LARGE | {"num_hidden_layers": 7}
-    assert read_model(LARGE).num_parameters() >= config.LARGE_MODEL > read_model(smaller).num_parameters()
+    assert read_model(LARGE).num_parameters() >= LARGE_MODEL > read_model(smaller).num_parameters()
     assert training_of(smaller, {}) == plain
     assert training_of(LARGE, {"method": "default"}) == plain
     assert training_of(LARGE, {"method": "diloco"}) == training_of({}, {"method": "diloco"})
@@ -162,12 +164,29 @@ def test_large_model_gets_slow_link_settings_when_unset() -> None:
 
 
 def test_round_and_segment_lengths_are_decided_together() -> None:
-    assert settings_by_size(read_model(LARGE), {}) == METHODS["slow_links"]
+    many = FEW_REPLICAS + 1
+    assert settings_by_size(read_model(LARGE), {}, many) == METHODS["slow_links"]
     for given_one in ({"inner_steps": 20}, {"segment_steps": 4}):
-        by_size = settings_by_size(read_model(LARGE), given_one)
+        by_size = settings_by_size(read_model(LARGE), given_one, many)
         assert by_size.items() <= METHODS["slow_links"].items()
         assert METHODS["slow_links"].keys() - by_size == {"inner_steps", "segment_steps"}
         assert training_of(LARGE, given_one)["top_k"] == 64  # 20 steps are not a multiple of 6, and 30 not of 4
+
+
+def test_few_replicas_take_the_plain_mean() -> None:
+    def outer_step(nodes: int, **settings: Any) -> tuple[float, float]:
+        found = spec_of(settings, nodes=nodes)
+        assert TrainingSpec.from_dict(found.to_dict()) == found
+        return found.training.outer_learning_rate, found.training.outer_momentum
+
+    few, many = FEW_REPLICAS, FEW_REPLICAS + 1
+    for method in ({}, {"method": "default"}):
+        assert [outer_step(nodes, **method) for nodes in (1, few, many)] == [(1.0, 0.0), (1.0, 0.0), (0.9, 0.5)]
+    assert outer_step(few, method="diloco") == (0.7, 0.9)
+    assert outer_step(few, method="ddp") == (0.9, 0.5)
+    assert outer_step(few, outer_momentum=0.5) == (0.9, 0.5)
+    assert outer_step(few, outer_learning_rate=0.7) == (0.7, 0.5)
+    assert settings_by_size(read_model({}), {}, few) == PLAIN_MEAN
 
 
 @pytest.mark.parametrize("training", [{"optimizer": "adamw"}, {"method": "sparseloco"}])
@@ -236,8 +255,8 @@ SETTINGS = st.fixed_dictionaries(
 )
 
 
-@given(settings=SETTINGS, large=st.booleans())
-def test_explicit_settings_are_kept_at_any_size(settings: dict[str, Any], large: bool) -> None:
+@given(settings=SETTINGS, large=st.booleans(), nodes=st.sampled_from([1, FEW_REPLICAS, FEW_REPLICAS + 1]))
+def test_explicit_settings_are_kept_at_any_size(settings: dict[str, Any], large: bool, nodes: int) -> None:
     model = LARGE if large else {}
     named = {key: value for key, value in settings.items() if key != "method"}
     plain = TrainingConfig(**METHODS[settings.get("method", "default")] | named)
@@ -245,17 +264,17 @@ def test_explicit_settings_are_kept_at_any_size(settings: dict[str, Any], large:
     assume(rest == 0 and segments <= config.MAX_SEGMENTS and plain.warmup_steps <= plain.rounds * plain.inner_steps)
     assume(plain.averaging == "rounds" or not IDLE_IN_STEPS & {name for name in named if named[name] != DEFAULTS[name]})
     assume(plain.down_top_k or named.get("down_value_bits", 2) == 2)
-    spec = spec_of(settings, model)
+    spec = spec_of(settings, model, nodes)
     training = spec.to_dict()["training_config"]
     assert training.items() >= named.items()
-    by_size = settings_by_size(spec.model, settings)
+    by_size = settings_by_size(spec.model, settings, nodes)
     assert by_size.keys().isdisjoint(settings)
     assert spec.training == (plain if not by_size else replace(plain, **by_size))
-    assert large or by_size.keys() <= {"learning_rate"}
+    assert large or by_size.keys() <= {"learning_rate", *(PLAIN_MEAN if nodes <= FEW_REPLICAS else ())}
     # A stored spec is complete: reading it again sets nothing.
     again = TrainingSpec.from_dict(spec.to_dict())
     assert (again, again.spec_hash()) == (spec, spec.spec_hash())
-    assert settings_by_size(spec.model, training) == {}
+    assert settings_by_size(spec.model, training, nodes) == {}
 
 
 def test_whole_numbers_are_accepted_for_real_settings() -> None:
