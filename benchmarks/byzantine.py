@@ -16,7 +16,7 @@ minus one. The attackers know every honest payload of the round and collude:
 
 These rows use ``SETTINGS``, which is not a job's default. ``default_ATTACK_25_…`` use a job's defaults (Muon, all
 entries at 2 bits both ways, rounds of 20 steps), under ours and under the mean. ``four_ATTACK_25_ours`` have four
-workers at these defaults, one of them an attacker, relative to four honest ones.
+workers at their defaults (no outer momentum), one of them an attacker, relative to four honest ones.
 
 Long part
 ---------
@@ -59,6 +59,7 @@ from training_gym.evaluate.loss import mean_loss
 from training_gym.model.layout import Arrays, initial_parameters
 from training_gym.spec.architectures import read_model
 from training_gym.spec.config import TrainingConfig, TrainingSpec
+from training_gym.spec.defaults import settings_by_size
 from training_gym.units.replica_state import fresh_slot_state
 
 MODEL = read_model({"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "sequence_length": 32})
@@ -237,6 +238,7 @@ def _by_default(
     spec = replace(spec, training=replace(training, segment_steps=steps, **short))
     rows = {}
     for prefix, workers, names in (("default", WORKERS, ("mean", "ours")), ("four", 4, ("ours",))):
+        spec = replace(spec, training=replace(spec.training, **settings_by_size(spec.model, {}, workers)))
         honest = train(spec, texts, "flip", 0, "mean", workers)
         for attack in attacks:
             for name in names:
