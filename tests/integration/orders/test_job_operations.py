@@ -136,7 +136,7 @@ def test_trained_job_is_extended_from_checkpoint_and_cloned(api: httpx.Client, w
     assert "continues after round 1 with" in further["quote"]["rate_schedule"]
     assert further["quote"]["order"]["message"]["budget"] == str(2 * ZEN)
     assert spec.training.seed == TrainingSpec.from_dict(state["spec"]).training.seed
-    changed = further["request"] | {"training_config": {"outer_momentum": 0.0}}
+    changed = further["request"] | {"training_config": {"outer_momentum": 0.5}}
     refused = refusal(payer.post("/v1/quotes", json=changed), 422, "invalid-dataset")
     assert (refused["field"], "outer settings" in refused["detail"]) == ("data_config.start_checkpoint", True)
     first_round = {"data_config": {**further["request"]["data_config"], "start_round": 0}}
