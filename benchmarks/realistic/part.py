@@ -151,9 +151,9 @@ def rows_of(size: Size, seeds: Sequence[Mapping[str, Result]], prefix: str) -> l
 def _token_factor(size: Size, found: Mapping[str, Result], loss: float) -> tuple[float, bool] | None:
     """Return the token factor of a ``loss``, and whether the shortest dense run only bounds it.
 
-    None: the seed's dense runs are too short to tell.
+    None: the seed's dense runs are too short, or there is only the longest.
     """
     curve = {steps: found[name].loss for name, steps in size.dense_steps().items() if name in found}
-    if not curve or (max(curve) < size.steps and loss < min(curve.values())):
+    if curve.keys() <= {size.steps} or (max(curve) < size.steps and loss < min(curve.values())):
         return None
     return size.steps / max(curve) * token_factor(loss, curve), loss >= max(curve.values())

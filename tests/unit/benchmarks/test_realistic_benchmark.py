@@ -128,6 +128,8 @@ def test_realistic_rows_compare_within_seed() -> None:
     rows = {one.name: one for one in part.rows_of(CORE, [found], "realistic")}
     bound = rows["realistic_token_factor"]
     assert (bound.value, bound.note) == (pytest.approx(1.25), "at least")
+    longest = {name: found[name] for name in ("dense", "ours")}
+    assert "realistic_token_factor" not in {one.name for one in part.rows_of(CORE, [longest], "realistic")}
     del found["dense"]  # a shorter one alone bounds the factor of a loss above its own
     rows = {one.name: one for one in part.rows_of(CORE, [found], "realistic")}
     bound = rows["realistic_token_factor"]
