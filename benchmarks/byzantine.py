@@ -238,11 +238,11 @@ def _by_default(
     spec = replace(spec, training=replace(training, segment_steps=steps, **short))
     rows = {}
     for prefix, workers, names in (("default", WORKERS, ("mean", "ours")), ("four", 4, ("ours",))):
-        spec = replace(spec, training=replace(spec.training, **settings_by_size(spec.model, {}, workers)))
-        honest = train(spec, texts, "flip", 0, "mean", workers)
+        own = replace(spec, training=replace(spec.training, **settings_by_size(spec.model, {}, workers)))
+        honest = train(own, texts, "flip", 0, "mean", workers)
         for attack in attacks:
             for name in names:
-                loss = train(spec, texts, attack, workers // 4, name, workers)
+                loss = train(own, texts, attack, workers // 4, name, workers)
                 rows[f"{prefix}_{attack}_25_{name}"] = loss / honest - 1
     return rows
 
