@@ -193,8 +193,11 @@ def _loss(spec: TrainingSpec, parameters: Arrays, held_out: Tokens) -> float:
 
 def long_part(seeds: int, kept: KeptRuns, rounds: int = LONG_ROUNDS, **settings: Any) -> list[Row]:
     """Return the rows of the long runs, which are measured unless they are kept."""
-    specs = [long_runs.spec_of(MODEL, seed, rounds, WORKERS, **settings) for seed in range(1, seeds + 1)]
-    return long_runs.rows_of(specs, standard_library(1 << 22), ATTACKS, kept)
+    rows, texts = [], standard_library(1 << 22)
+    for workers in long_runs.ATTACKS:
+        specs = [long_runs.spec_of(MODEL, seed, rounds, workers, **settings) for seed in range(1, seeds + 1)]
+        rows += long_runs.rows_of(specs, texts, ATTACKS, kept)
+    return rows
 
 
 def short_part(quick: bool) -> list[Row]:

@@ -21,6 +21,7 @@ from training_gym.evaluate.loss import mean_loss
 from training_gym.model.layout import Arrays, initial_parameters
 from training_gym.spec.architectures import ModelConfig
 from training_gym.spec.config import TrainingConfig, TrainingSpec
+from training_gym.spec.defaults import settings_by_size
 from training_gym.units.replica_state import ReplicaState, fresh_slot_state
 
 VERSION = 2
@@ -29,17 +30,14 @@ TEXT = "a306befbd2bdd4fb"
 """Digest of the text of the runs that the repository keeps. Runs on other text have keys of their own."""
 REVISIONS = {"adaptive": 2, "alie": 2}
 """Of attacks that changed; results of the first revision are kept under the attack's name alone."""
+QUARTER = ("adaptive_25", "flip_25", "alie_25", "mimic_25", "stale_25", "noise_25")
 ATTACKS = {
-    "none": 0,
-    "adaptive_25": 2,
-    "flip_25": 2,
-    "alie_25": 2,
-    "mimic_25": 2,
-    "stale_25": 2,
-    "noise_25": 2,
-    "adaptive_37": 3,
+    8: {"none": 0, **dict.fromkeys(QUARTER, 2), "adaptive_37": 3},
+    4: {"none": 0, **dict.fromkeys(QUARTER, 1)},
 }
-"""Attacks with their attackers of eight, in the order of measurement."""
+"""Attacks with their number of attackers by the number of workers, in the order of measurement."""
+PREFIXES = {8: "", 4: "four_"}
+"""Of the names of rows, by the number of workers."""
 WINDOWS = 4096
 _ROUNDS_PER_STATE = 10
 Lie = Callable[[Wide, np.random.Generator], Wide]
@@ -58,8 +56,8 @@ class _State:
 
 
 def spec_of(model: ModelConfig, seed: int, rounds: int, workers: int, **settings: Any) -> TrainingSpec:
-    """Return the default method in units of eight steps of eight sequences."""
-    steps = {"inner_steps": 8, "segment_steps": 8, "batch_size": 8} | settings
+    """Return the default method of so many workers, in units of eight steps of eight sequences."""
+    steps = {"inner_steps": 8, "segment_steps": 8, "batch_size": 8} | settings_by_size(model, {}, workers) | settings
     return TrainingSpec(model, "unused", TrainingConfig(rounds=rounds, seed=seed, **steps), replicas=workers)
 
 
@@ -149,10 +147,17 @@ def _sent(
 def rows_of(
     specs: Sequence[TrainingSpec], texts: tuple[Tokens, Tokens], lies: Mapping[str, Lie], kept: KeptRuns
 ) -> list[Row]:
-    """Return each attack's loss relative to that of eight honest workers, minus one.
+    """Return each attack's loss relative to that of honest workers alone, minus one.
 
     Without the honest run of a seed that seed has no rows. Only seeds with all attacks count for the worst one.
+
+    Args:
+        specs: one for each seed, with the same number of workers.
+        texts: tokens to train on, and to evaluate on.
+        lies: attacks that are not built in, by name.
+        kept: earlier results.
     """
+    attacks, prefix = ATTACKS[specs[0].replicas], PREFIXES[specs[0].replicas]
     costs: dict[str, list[float]] = {}
     worst: list[float] = []
     diverged: list[int] = []
@@ -162,10 +167,10 @@ def rows_of(
         text = own if is_own else TEXT
         samples = validation_samples(one_shard(spec, texts[1]), WINDOWS)
         start, losses = mean_loss(spec, initial_parameters(spec), samples), {}
-        for name, bad in ATTACKS.items():
+        for name, bad in attacks.items():
             loss = train(spec, texts, name.partition("_")[0], bad, lies, kept, text)
             if loss is not None:
-                progress(f"seed {spec.training.seed}, {spec.training.rounds} rounds, {name}: {loss:.4f}")
+                progress(f"seed {spec.training.seed}, {spec.training.rounds} rounds, {prefix}{name}: {loss:.4f}")
                 losses[name] = loss
         if "none" not in losses:
             continue
@@ -173,16 +178,17 @@ def rows_of(
         for name, loss in losses.items():
             costs.setdefault(name, []).append(loss / honest - 1)
         at_25 = [loss / honest - 1 for name, loss in losses.items() if name.endswith("_25")]
-        is_complete = len(at_25) == sum(name.endswith("_25") for name in ATTACKS)
+        is_complete = len(at_25) == sum(name.endswith("_25") for name in attacks)
         worst += [max(at_25)] if is_complete else []
         at_37 = [loss for name, loss in losses.items() if name.endswith("_37")]
         diverged += [sum(not loss < start for loss in at_37)] if at_37 else []
     rounds = specs[0].training.rounds
     note = f"{rounds} rounds"
-    rows = [row("rounds", "rounds", [rounds])] if costs else []
-    rows += [row(f"{_row_name(name)}_ours", "relative", values, note) for name, values in costs.items()]
-    rows += [row("worst_25_ours", "relative", worst, f"the worst attack of each seed, {note}")] if worst else []
-    return rows + ([row("diverged_37_ours", "attacks", diverged, note)] if diverged else [])
+    rows = [row(f"{prefix}rounds", "rounds", [rounds])] if costs else []
+    rows += [row(f"{prefix}{_row_name(name)}_ours", "relative", values, note) for name, values in costs.items()]
+    note_of_worst = f"the worst attack of each seed, {note}"
+    rows += [row(f"{prefix}worst_25_ours", "relative", worst, note_of_worst)] if worst else []
+    return rows + ([row(f"{prefix}diverged_37_ours", "attacks", diverged, note)] if diverged else [])
 
 
 def _row_name(attack: str) -> str:

@@ -46,13 +46,14 @@ def test_interrupted_run_continues_to_same_loss(tmp_path: Path, monkeypatch: pyt
 
 def test_long_rows_have_names_of_aims(tmp_path: Path) -> None:
     kept = KeptRuns(tmp_path / "kept", tmp_path)
-    other = replace(SPEC, training=replace(SPEC.training, seed=2))
-    losses = dict.fromkeys(long_runs.ATTACKS, 2.1) | {"none": 2.0, "flip_25": 2.2, "adaptive_37": 9.0}
-    for spec, name in [*((SPEC, name) for name in losses), (other, "none"), (other, "flip_25")]:
-        attack, bad = name.partition("_")[0], long_runs.ATTACKS[name]
+    eight = replace(SPEC, replicas=8)
+    other = replace(eight, training=replace(SPEC.training, seed=2))
+    losses = dict.fromkeys(long_runs.ATTACKS[8], 2.1) | {"none": 2.0, "flip_25": 2.2, "adaptive_37": 9.0}
+    for spec, name in [*((eight, name) for name in losses), (other, "none"), (other, "flip_25")]:
+        attack, bad = name.partition("_")[0], long_runs.ATTACKS[8][name]
         kept.add(long_runs.identity(spec, attack, bad, long_runs.TEXT), losses[name])
     kept = KeptRuns(tmp_path / "kept", tmp_path, can_measure=False)  # whatever text this machine has
-    rows = {one.name: (one.value, one.repetitions) for one in long_runs.rows_of([SPEC, other], TEXTS, ATTACKS, kept)}
+    rows = {one.name: (one.value, one.repetitions) for one in long_runs.rows_of([eight, other], TEXTS, ATTACKS, kept)}
     assert rows.keys() == {
         "rounds",
         "adaptive_25_ours",
@@ -66,6 +67,15 @@ def test_long_rows_have_names_of_aims(tmp_path: Path) -> None:
     assert rows["long_flip_25_ours"] == pytest.approx((0.1, 2))
     assert rows["worst_25_ours"] == pytest.approx((0.1, 1))
     assert rows["diverged_37_ours"] == (1, 1)
+
+
+def test_long_rows_of_four_workers_have_own_names(tmp_path: Path) -> None:
+    kept = KeptRuns(tmp_path / "kept", tmp_path)
+    for attack, bad, loss in (("none", 0, 2.0), ("adaptive", 1, 2.1)):
+        kept.add(long_runs.identity(SPEC, attack, bad, long_runs.TEXT), loss)
+    kept = KeptRuns(tmp_path / "kept", tmp_path, can_measure=False)
+    rows = {one.name: one.value for one in long_runs.rows_of([SPEC], TEXTS, ATTACKS, kept)}
+    assert rows == {"four_rounds": 3, "four_adaptive_25_ours": pytest.approx(0.05)}
 
 
 def test_run_on_other_text_is_measured_again(tmp_path: Path) -> None:
