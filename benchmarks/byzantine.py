@@ -23,7 +23,8 @@ Long part
 ``adaptive_25_ours``, ``adaptive_37_ours`` and ``long_ATTACK_25_ours`` are after 200 rounds of 8 steps at the default
 method, relative to eight honest workers under ours. So are ``worst_25_ours`` and ``diverged_37_ours``; the short part's
 are ``short_worst_25_ours`` and ``short_diverged_37_ours``. In ``flip`` each attacker sends the opposite of its own
-honest payload, in ``stale`` its own of the first round.
+honest payload, in ``stale`` its own of the first round. ``four_adaptive_25_ours``, ``four_long_ATTACK_25_ours`` and
+``four_worst_25_ours`` have one attacker of four workers at their defaults.
 
 The other attackers know all rules (``robustness/adaptive.py``). Their payloads differ, and hold as much of a
 direction as aggregation accepts. That of ``adaptive`` is against the honest mean, which includes IPM; that of the
