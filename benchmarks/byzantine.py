@@ -242,7 +242,8 @@ def _by_default(
     spec = replace(spec, training=replace(training, segment_steps=steps, **short))
     rows = {}
     for prefix, workers, names in (("default", WORKERS, ("mean", "ours")), ("four", 4, ("ours",))):
-        own = replace(spec, training=replace(spec.training, **settings_by_size(spec.model, {}, workers)))
+        settings = settings_by_size(spec.model, {}, workers)
+        own = replace(spec, training=replace(spec.training, **settings), replicas=workers)
         honest = train(own, texts, "flip", 0, "mean", workers)
         for attack in attacks:
             for name in names:
