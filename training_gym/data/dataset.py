@@ -259,6 +259,11 @@ def training_samples(spec: TrainingSpec, train: Split, round_: int, slot: int, s
     return [train.sample(*place) for place in unit_places(spec, train.order, round_, slot, range(step, step + 1))]
 
 
+def validation_size(spec: TrainingSpec, manifest: DatasetManifest) -> int:
+    """Return the samples of the validation split; raises as :class:`Split`."""
+    return Split(spec, manifest.layout, [shard.size for shard in manifest.validation], {}).order.size
+
+
 def validation_samples(validation: Split, most: int) -> list[Sample]:
     """Return at most ``most`` samples, evenly spread."""
     size = validation.order.size

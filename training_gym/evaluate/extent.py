@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from training_gym.data.dataset import DatasetManifest, Split
+from training_gym.data.dataset import DatasetManifest, validation_size
 from training_gym.evaluate.sums import LossSums
 from training_gym.spec.config import MAX_EVALUATED, TrainingSpec
 from training_gym.spec.costs import flops_per_evaluation, flops_per_unit, targets_per_sample
@@ -20,7 +20,8 @@ WANTED_ERROR = 0.003
 _UNIT_PARTS, _SEGMENT_PARTS = 50, 4
 """The evaluation of a unit takes by default 1/50 of its training, and 1/4 of a segment, at most.
 
-A replay of the last segment repeats it, and is paid as that of any other segment.
+Each by verifiers takes 1/50 of the job's. A replay of the last segment repeats a unit's, and is paid as that of
+any other segment.
 """
 _MIN_REPLICAS = 3
 _MIN_SAMPLES = 16
@@ -32,6 +33,19 @@ def evaluation_limit(spec: TrainingSpec, round_: int) -> int:
     if round_ not in (0, spec.training.rounds):
         return MAX_WINDOWS
     return max(MAX_WINDOWS, min(MAX_FINAL_WINDOWS, MAX_FLOPS // flops_per_evaluation(spec)))
+
+
+def is_by_verifiers(spec: TrainingSpec, size: int) -> bool:
+    """Return whether verifiers evaluate the final model, and the first one if too few units do.
+
+    Otherwise the market does. A small job's evaluation can be more work than its training.
+
+    Args:
+        size: samples of the validation split.
+    """
+    most = min(size, evaluation_limit(spec, spec.training.rounds))
+    training = flops_per_unit(spec) * spec.replicas * spec.training.rounds
+    return spec.validation_samples > 0 and _UNIT_PARTS * most * flops_per_evaluation(spec) <= training
 
 
 def is_enough_of_first(spec: TrainingSpec, found: LossSums) -> bool:
@@ -58,8 +72,8 @@ def is_enough(spec: TrainingSpec, round_: int, samples: int, loss: tuple[float, 
     return is_of_units(spec, round_, samples) and samples >= min(size, MAX_FLOPS // flops_per_evaluation(spec))
 
 
-def check_record(spec: TrainingSpec, data: bytes) -> None:
-    """Check the form of a unit's record and its numbers; a replay checks its sums.
+def check_record(spec: TrainingSpec, data: bytes, most: int) -> None:
+    """Check the form of a record of at most ``most`` samples and its numbers; a replay checks its sums.
 
     A false record of more targets than its samples can have would outweigh those of all other units.
 
@@ -67,7 +81,7 @@ def check_record(spec: TrainingSpec, data: bytes) -> None:
         ResultMismatch: malformed, or of too many samples or targets.
     """
     found = LossSums.from_bytes(data)
-    if found.samples > spec.validation_samples or found.targets > found.samples * targets_per_sample(spec):
+    if found.samples > most or found.targets > found.samples * targets_per_sample(spec):
         detail = f"has {found.samples} samples and {found.targets} targets, more than the specification"
         raise ResultMismatch("evaluation_malformed", "evaluation", detail)
 
@@ -106,6 +120,6 @@ def settings_with_samples(
     samples = spec.validation_samples if "validation_samples" in given else affordable_samples(spec)
     if samples:
         manifest = manifest_of(spec)
-        size = Split(spec, manifest.layout, [shard.size for shard in manifest.validation], {}).order.size
+        size = validation_size(spec, manifest)
         samples = min(samples, math.ceil(size / spec.replicas))
     return given | {"validation_samples": samples if samples > 1 else 0}

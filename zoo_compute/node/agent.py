@@ -46,7 +46,7 @@ _BACKGROUND = ("publish", "follow")
 _Kinds = tuple[str, ...]
 _THREADS: dict[str, list[_Kinds]] = {
     "provider": [("train",), ("reveal",), ("pin",), _BACKGROUND],
-    "verifier": [("replay",)],
+    "verifier": [("replay", "evaluate")],
 }
 """Lease kinds of each worker thread, by role."""
 _NICENESS = 10  # of the publish and follow thread

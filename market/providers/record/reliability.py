@@ -49,6 +49,11 @@ def record_replay(session: Session, address: str, replayed_wei: int, at: datetim
     repository.add(session, address, epoch_of(at.timestamp()), replays=1, replayed_wei=replayed_wei)
 
 
+def record_wrong_evaluation(session: Session, address: str, at: datetime) -> None:
+    """Record an evaluation that differs from the agreed one."""
+    repository.add(session, address, epoch_of(at.timestamp()), rejected=1)
+
+
 def review(database: Database, network: NetworkParameters, now: datetime) -> None:
     """Update every score with new evidence, each in its own transaction."""
     with database.advisory_lock("providers.review") as alone:

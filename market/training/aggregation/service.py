@@ -48,7 +48,8 @@ from market.training.checkpoints.service import (
     rollbacks,
     store_checkpoint,
 )
-from market.training.evaluation.service import take_unit_losses
+from market.training.evaluation.service import receipt_loss, take_unit_losses
+from market.training.leases import evaluations
 from market.training.leases import repository as leases_repository
 from market.training.leases.service import abandon, stop_training
 from market.training.replication.release import unpin_unneeded
@@ -103,8 +104,13 @@ def aggregate(database: Database, settings: Settings, storage: Storage, job_id: 
             return
         try:
             if round_.rollback is None:
-                stored, verdicts = _build_checkpoint(storage, settings, job_id, round_)
-                round_ = replace(round_, rollback=_final_rollback(storage, settings, round_, stored))
+                stored, verdicts = _build_checkpoint(storage, job_id, round_)
+                if round_.is_last:
+                    where = job_id, round_.spec, stored.cid, round_.number + 1
+                    if (loss := receipt_loss(database, settings, storage, *where)) is None:
+                        return  # verifiers evaluate the model; their results bring the next call
+                    stored = replace(stored, loss=loss)
+                    round_ = replace(round_, rollback=_final_rollback(storage, settings, round_, stored))
                 if round_.rollback is not None:
                     _release_model(database, storage, job_id, stored)
         except PayloadError:
@@ -128,7 +134,7 @@ def aggregate(database: Database, settings: Settings, storage: Storage, job_id: 
 def _final_rollback(storage: Storage, settings: Settings, round_: _Round, stored: StoredCheckpoint) -> Rollback | None:
     """Return the rollback that the final model needs: no later round sees its loss."""
     known = [loss for _, loss in sorted(round_.losses.items())]
-    if not round_.is_last or loss_fault([*known, final := stored.loss.known()]) is None:
+    if loss_fault([*known, final := stored.loss.known()]) is None:
         return None
     parameters = load_parameters(storage, round_.spec, round_.best_cid)  # its known loss may be of few samples
     best = model_loss(storage, settings, round_.spec, parameters, round_.number + 1).known()
@@ -136,10 +142,7 @@ def _final_rollback(storage: Storage, settings: Settings, round_: _Round, stored
 
 
 def _release_model(database: Database, storage: Storage, job_id: str, spoiled: StoredCheckpoint) -> None:
-    """Unpin the files of a final model that becomes no checkpoint.
-
-    A repeated call stores and unpins them again.
-    """
+    """Unpin the files of a final model that becomes no checkpoint; a repeated call stores them again first."""
     with database.transaction() as session:
         kept = {cid for one in checkpoints_repository.checkpoints(session, job_id) for cid in one.file_cids}
     unpin_unneeded(database, storage, job_id, set(spoiled.files) - kept)
@@ -198,7 +201,8 @@ def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
         number, spec = job.current_round, TrainingSpec.from_dict(job.spec)
         checkpoint = checkpoints_repository.checkpoint(session, job_id, number)
         units = units_repository.units_and_late(session, job_id, number)
-        if checkpoint is None:
+        is_last = number + 1 == job.rounds
+        if checkpoint is None or (is_last and evaluations.is_awaited(session, job_id)):
             return None
         own = [unit for unit in units.values() if unit.round == number]
         state = round_state(session, job, own, settings)
@@ -229,7 +233,7 @@ def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
             parts = [part for leaf in leaves for part in tree.inputs_of(leaf)]
         return _Round(
             number=number,
-            is_last=number + 1 == job.rounds,
+            is_last=is_last,
             spec=spec,
             checkpoint_cid=checkpoint.cid,
             parts=parts,
@@ -266,11 +270,9 @@ def _undisputed(units: Iterable[Unit]) -> list[Unit]:
     return [unit for unit in delivered if unit.status != UnitStatus.DISPUTED] or delivered
 
 
-def _build_checkpoint(
-    storage: Storage, settings: Settings, job_id: str, round_: _Round
-) -> tuple[StoredCheckpoint, dict[int, Verdict]]:
+def _build_checkpoint(storage: Storage, job_id: str, round_: _Round) -> tuple[StoredCheckpoint, dict[int, Verdict]]:
     """Store and return the next checkpoint and the verdict on each place."""
-    # It names no replica state for a restored payload: no such file exists. Only the final model is evaluated here.
+    # It names no replica state for a restored payload: no such file exists.
     parameters = load_parameters(storage, round_.spec, round_.checkpoint_cid)
     aggregated = _aggregate(storage, round_, parameters)
     restored = _to_restore(round_, aggregated.verdicts)
@@ -292,9 +294,6 @@ def _build_checkpoint(
         ),
         slot_states={slot: cid for slot, cid in states.items() if slot not in changed},
     )
-    if round_.is_last:
-        loss = model_loss(storage, settings, round_.spec, aggregated.parameters, round_.number + 1)
-        stored = replace(stored, loss=loss)
     return stored, aggregated.verdicts
 
 

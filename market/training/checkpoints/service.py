@@ -188,10 +188,15 @@ def loss_in(row: Checkpoint) -> ModelLoss:
 
 def validation_split(storage: Storage, spec: TrainingSpec) -> Split:
     """Return the validation split in memory; raises as :func:`model_loss`."""
-    manifest = DatasetManifest.from_bytes(storage.get(spec.dataset, max_bytes=MAX_MANIFEST_BYTES))
+    manifest = dataset_manifest(storage, spec)
     return read_split(
         spec, manifest, manifest.validation, lambda shard: storage.get(shard.cid, max_bytes=manifest.size_of(shard))
     )
+
+
+def dataset_manifest(storage: Storage, spec: TrainingSpec) -> DatasetManifest:
+    """Return the dataset's manifest. Raises StorageError, GymError."""
+    return DatasetManifest.from_bytes(storage.get(spec.dataset, max_bytes=MAX_MANIFEST_BYTES))
 
 
 def checkpoints_of(session: Session, job_id: str) -> list[CheckpointRecord]:

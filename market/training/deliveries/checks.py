@@ -13,6 +13,7 @@ from market.training.checkpoints.service import load_parameters
 from market.training.leases.errors import WrongStep
 from market.training.leases.models import Lease
 from market.training.leases.schemas import (
+    CompleteEvaluation,
     CompleteFollow,
     CompletePin,
     CompletePublish,
@@ -26,7 +27,7 @@ from market.training.units.facts import unit_spec
 from market.training.units.models import Unit
 from training_gym.compress.link_adaptation import with_top_k
 from training_gym.compress.payload_format import decode, payload_size
-from training_gym.evaluate.extent import check_record
+from training_gym.evaluate.extent import check_record, evaluation_limit
 from training_gym.exchange.deadlines import start_slot_state
 from training_gym.exchange.early_start import start_parameters
 from training_gym.model.layout import NamedArrays
@@ -46,7 +47,15 @@ from zoo_protocol.content.cid import InvalidCid
 from zoo_protocol.hashing import from_hex, sha256, to_hex
 from zoo_protocol.verification import trace
 
-Completion = CompleteTraining | CompleteReveal | CompleteReplay | CompletePin | CompletePublish | CompleteFollow
+Completion = (
+    CompleteTraining
+    | CompleteReveal
+    | CompleteReplay
+    | CompletePin
+    | CompletePublish
+    | CompleteFollow
+    | CompleteEvaluation
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +106,20 @@ def check(storage: Storage, lease: Lease, found: tuple[Job, Unit] | None, result
             case CompleteFollow():
                 require_kind(lease, LeaseKind.FOLLOW)
                 return 0  # unproved: only the order of hot spares depends on it
+            case CompleteEvaluation():
+                require_kind(lease, LeaseKind.EVALUATE)
+                return _check_record(lease.task, result.record) or 0
     except StorageUnavailable as error:
         raise StorageDown(str(error)) from error
+
+
+def _check_record(task: dict[str, Any], record: str) -> Refusal | None:
+    spec = TrainingSpec.from_dict(task["spec"])
+    try:
+        check_record(spec, record.encode(), evaluation_limit(spec, spec.training.rounds))
+    except GymError as error:
+        return Refusal(error.code, "record", str(error))
+    return None
 
 
 def _check_training(storage: Storage, job: Job, unit: Unit, result: CompleteTraining) -> Refusal | int:
@@ -151,7 +172,7 @@ def _check_ends(
     leaves = [from_hex(leaf) for leaf in result.leaves]
     try:
         if ends.evaluation:  # a split may have no sample for this slot, which the replay checks too
-            check_record(spec, ends.evaluation)
+            check_record(spec, ends.evaluation, spec.validation_samples)
         check_ends(_place(job, unit), spec, _checkpoint(storage, spec, unit), leaves, ends)
     except GymError as error:
         return Refusal(error.code, error.field, str(error))

@@ -21,12 +21,14 @@ from market.training.commitments.errors import CommitmentChanged, CommitmentTooE
 from market.training.commitments.schemas import AcknowledgementView
 from market.training.commitments.service import Acknowledger, acknowledge
 from market.training.deliveries.checks import Completion, Refusal, check, requested_digest, require_kind
+from market.training.leases import evaluations
 from market.training.leases import repository as leases_repository
 from market.training.leases.errors import ResultRefused, WrongStep
 from market.training.leases.models import Lease
 from market.training.leases.schemas import (
     CommitReplay,
     CommitTraining,
+    CompleteEvaluation,
     CompleteFollow,
     CompletePin,
     CompletePublish,
@@ -201,6 +203,9 @@ def _accept(session: Session, job: Job, unit: Unit | None, lease: Lease, result:
             enqueue_after_commit(session, "jobs.dispatch", job.id)
         case CompleteFollow():
             pass  # the lease status is the record
+        case CompleteEvaluation():
+            evaluations.record_result(session, job, lease, result.record)
+            enqueue_after_commit(session, "jobs.dispatch", job.id)
     uploads.hand_over(session, lease, _files_of(result))
     transition_lease(session, lease, LeaseEvent.COMPLETE, at=now)
 
@@ -215,7 +220,7 @@ def _files_of(result: Completion) -> list[str | None]:
             return [result.end_state_cid]
         case CompletePublish():
             return [result.published_cid]
-        case CompletePin() | CompleteFollow():
+        case CompletePin() | CompleteFollow() | CompleteEvaluation():
             return []
 
 

@@ -1,7 +1,7 @@
 """Validation losses of checkpoints, and outlier flags of payloads.
 
 Both are computed in parallel with later rounds. No round waits for a loss, and settlement records the known ones. Only
-the losses of the final model, and of the first one if no unit evaluates it, are computed in place: the receipt contains
+the losses of the final model, and of the first one if no unit evaluates it, are waited for: the receipt contains
 them.
 
 A flag only raises the provider's sampling rate. Flags are computed for the newest round alone. Exclusion from an
@@ -24,14 +24,23 @@ from market.settings import Settings
 from market.training.checkpoints import repository as checkpoints_repository
 from market.training.checkpoints.base_models import frozen_base
 from market.training.checkpoints.models import Checkpoint
-from market.training.checkpoints.service import load_parameters, loss_of, model_loss, validation_split
+from market.training.checkpoints.service import (
+    ModelLoss,
+    dataset_manifest,
+    load_parameters,
+    loss_of,
+    model_loss,
+    validation_split,
+)
+from market.training.leases import evaluations
 from market.training.units import repository as units_repository
 from market.training.units.facts import UnitSummary
 from market.training.units.models import Unit
 from training_gym.aggregate.aggregation import sketch_seed
 from training_gym.compress.link_adaptation import decode_adapted
 from training_gym.compress.payload_format import payload_size
-from training_gym.evaluate.extent import is_enough_of_first
+from training_gym.data.dataset import validation_size
+from training_gym.evaluate.extent import is_by_verifiers, is_enough_of_first
 from training_gym.evaluate.sums import LossSums, pooled
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import PayloadError
@@ -44,6 +53,37 @@ MAX_VALUES = 1 << 27
 
 EXCLUDED_FOR = ("norm_outlier", "near_copy", "krum_outlier", "opposed")
 """Verdicts of :mod:`training_gym.aggregate.robust` that concern the node, not time or format."""
+
+
+def receipt_loss(
+    database: Database,
+    settings: Settings,
+    storage: Storage,
+    job_id: str,
+    spec: TrainingSpec,
+    checkpoint_cid: str,
+    round_: int,
+) -> ModelLoss | None:
+    """Return the loss of the first or the final model; None while verifiers evaluate it.
+
+    The market evaluates those of small and of ended jobs, and those on which no two verifiers agree.
+
+    Raises:
+        StorageError: storage failed. GymError: the dataset or the base model does not match its manifest.
+    """
+    if is_by_verifiers(spec, validation_size(spec, dataset_manifest(storage, spec))):
+        with database.transaction() as session:
+            job = jobs_repository.lock_job(session, job_id)
+            if (found := evaluations.agreed_record(session, job_id, checkpoint_cid)) is not None:
+                return loss_of(found)
+            if (
+                job is not None
+                and job.status == JobStatus.RUNNING
+                and evaluations.request(session, settings, job, checkpoint_cid)
+            ):
+                return None
+    parameters = load_parameters(storage, spec, checkpoint_cid)
+    return model_loss(storage, settings, spec, parameters, round_)
 
 
 def jobs_to_validate(database: Database) -> list[str]:
@@ -61,8 +101,13 @@ def validate(database: Database, settings: Settings, storage: Storage, job_id: s
     with database.advisory_lock(f"validate:{job_id}") as alone:
         while alone and (due := _newest_unknown(database, job_id)) is not None:
             spec, checkpoint = due
-            parameters = load_parameters(storage, spec, checkpoint.cid)
-            loss = model_loss(storage, settings, spec, parameters, checkpoint.round)
+            if checkpoint.round == 0:
+                loss = receipt_loss(database, settings, storage, job_id, spec, checkpoint.cid, 0)
+            else:
+                parameters = load_parameters(storage, spec, checkpoint.cid)
+                loss = model_loss(storage, settings, spec, parameters, checkpoint.round)
+            if loss is None:
+                break
             with database.transaction() as session:
                 row = session.get_one(Checkpoint, checkpoint.id)
                 row.validation_loss, row.validation_error, row.validation_samples = loss

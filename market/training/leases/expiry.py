@@ -58,7 +58,7 @@ def was_busy(session: Session, lease_id: str) -> bool:
 
 
 def expire_replays(database: Database, longest: timedelta, now: datetime) -> int:
-    """End every replay held longer than ``longest`` plus its transfer time; return their number.
+    """End every replay or evaluation held longer than ``longest`` plus its transfer time; return their number.
 
     Heartbeats keep a lease alive, and the unit cannot be decided before the replay ends. API outages do not count.
     """

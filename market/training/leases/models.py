@@ -27,7 +27,7 @@ class Lease(Base, CreatedAt):
     )
 
     id: Mapped[str] = mapped_column(String(36), primary_key=True)
-    kind: Mapped[str] = mapped_column(String(8))  # train | reveal | replay | pin | publish | follow
+    kind: Mapped[str] = mapped_column(String(8))  # train | reveal | replay | pin | publish | follow | evaluate
     holder: Mapped[str] = mapped_column(Address)
     status: Mapped[str] = mapped_column(String(8), index=True)  # lifecycle.LeaseStatus
     reason: Mapped[str | None] = mapped_column(String(64))
@@ -37,6 +37,7 @@ class Lease(Base, CreatedAt):
     unit_id: Mapped[int | None] = mapped_column(ForeignKey("units.id"), index=True)
     replay_id: Mapped[int | None] = mapped_column(ForeignKey("replays.id"))
     checkpoint_id: Mapped[int | None] = mapped_column(ForeignKey("checkpoints.id"))
+    result: Mapped[str | None] = mapped_column(String(512))  # record of an evaluation
     step: Mapped[int] = mapped_column(Integer, default=0)
     pulled_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)

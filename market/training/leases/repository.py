@@ -120,10 +120,17 @@ def held_another_lease(session: Session, lease: Lease) -> bool:
     return bool(session.scalar(select(others.where(Lease.pulled_at.is_not(None), is_held).exists())))
 
 
+def evaluations(session: Session, job_id: str) -> list[Lease]:
+    """Return the leases of the job's evaluations in the order of their offers."""
+    query = select(Lease).where(Lease.job_id == job_id, Lease.kind == "evaluate")
+    return list(session.scalars(query.order_by(Lease.created_at, Lease.id)))
+
+
 def replays_since(session: Session, asked_before: datetime) -> list[tuple[str, datetime, dict[str, Any]]]:
-    """Return (id, offer time, specification) of open replay leases offered before then."""
+    """Return (id, offer time, specification) of open replays and evaluations offered before then."""
     query = select(Lease.id, Lease.created_at, Lease.task["spec"]).where(Lease.status.in_(OPEN_LEASE))
-    query = query.where(Lease.kind == "replay", Lease.created_at < asked_before).order_by(Lease.created_at, Lease.id)
+    query = query.where(Lease.kind.in_(("replay", "evaluate")), Lease.created_at < asked_before)
+    query = query.order_by(Lease.created_at, Lease.id)
     return list(session.execute(query).tuples())
 
 

@@ -21,6 +21,7 @@ class LeaseKind(StrEnum):
     PIN = "pin"
     PUBLISH = "publish"
     FOLLOW = "follow"
+    EVALUATE = "evaluate"
 
 
 Token = Annotated[str, StringConstraints(pattern=r"^0x[0-9a-f]{64}$")]
@@ -180,6 +181,13 @@ class CompleteFollow(RequestModel):
     followed_cid: CidString
 
 
+class CompleteEvaluation(RequestModel):
+    """The losses of the task's checkpoint. Two equal records of an environment class count."""
+
+    token: Token
+    record: str = Field(max_length=MAX_BYTES, description="Sums over the samples, as a unit's `evaluation`.")
+
+
 def _by_key(keys: dict[str, str], default: str) -> Discriminator:
     """Select the member of a union by a key that only one of them has."""
 
@@ -201,7 +209,8 @@ Complete = Annotated[
     | Annotated[CompleteReplay, Tag("replay")]
     | Annotated[CompletePin, Tag("pin")]
     | Annotated[CompletePublish, Tag("publish")]
-    | Annotated[CompleteFollow, Tag("follow")],
+    | Annotated[CompleteFollow, Tag("follow")]
+    | Annotated[CompleteEvaluation, Tag("evaluate")],
     _by_key(
         {
             "state_cid": "reveal",
@@ -209,6 +218,7 @@ Complete = Annotated[
             "proof": "pin",
             "published_cid": "publish",
             "followed_cid": "follow",
+            "record": "evaluate",
         },
         "train",
     ),

@@ -166,7 +166,7 @@ def abandon(
         hooks().replay_abandoned(session, lease)
     elif lease.kind == LeaseKind.REVEAL:
         hooks().reveal_abandoned(session, lease)
-    elif lease.kind == LeaseKind.PIN:
+    elif lease.kind in (LeaseKind.PIN, LeaseKind.EVALUATE):
         enqueue_after_commit(session, "jobs.dispatch", job.id)
     elif lease.kind == LeaseKind.TRAIN and unit is not None and unit.status in units_repository.OPEN_UNIT:
         is_blameless = _has_diverged(unit, reason) or _ran_out_of_memory(session, unit, reason)
@@ -209,7 +209,7 @@ def _withdraw_declaration(session: Session, unit: Unit) -> None:
 
 
 def stop_training(session: Session, job: Job, reason: str, *, keep_committed: bool = False) -> None:
-    """End the job's train and prefetch leases, lose undelivered units and free its nodes.
+    """End the job's train, prefetch and evaluate leases, lose undelivered units and free its nodes.
 
     The caller has locked the job and moved it out of ``running``.
 
@@ -217,7 +217,7 @@ def stop_training(session: Session, job: Job, reason: str, *, keep_committed: bo
         keep_committed: keep the leases of committed units, which are being uploaded. Their replicas are freed after
             the upload or the loss, at the latest by :func:`market.training.leases.expiry.expire_uploads`.
     """
-    kinds = LeaseKind.TRAIN, LeaseKind.FOLLOW
+    kinds = LeaseKind.TRAIN, LeaseKind.FOLLOW, LeaseKind.EVALUATE
     for locked in leases_repository.lock_open_leases(session, job.id, kinds=kinds):
         if not (keep_committed and locked[1] is not None and locked[1].status == UnitStatus.COMMITTED):
             abandon(session, *locked, LeaseEvent.EXPIRE, reason)

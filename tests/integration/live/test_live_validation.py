@@ -52,11 +52,18 @@ def by_market(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return rounds
 
 
-def trained(live: EndingsWorld, nodes: Sequence[Node], rounds: int) -> str:
-    job_id = live.job_of(nodes, validation_samples=SAMPLES, rounds=rounds, **TRAINING)
-    for _ in range(rounds):
+def trained(
+    live: EndingsWorld, nodes: Sequence[Node], rounds: int, evaluators: Sequence[Node] = (), **training: int
+) -> str:
+    """Return a job after its rounds; ``evaluators`` evaluate the final model."""
+    job_id = live.job_of(nodes, validation_samples=SAMPLES, rounds=rounds, **TRAINING, **training)
+    for round_ in range(rounds):
         for node in nodes:
             live.work_off(node, LeaseKind.TRAIN)
+        if evaluators and round_ + 1 == rounds:
+            live.aggregate(job_id)
+            for node in evaluators:
+                live.work_off(node, LeaseKind.EVALUATE)
         live.end_round(job_id)
         evaluation.validate(live.database, live.settings, live.storage, job_id)
     return job_id
@@ -73,12 +80,16 @@ def library_sums(live: EndingsWorld, job_id: str, round_: int, numbers: range) -
     return sums_of(spec, Network(spec, parameters, "cpu"), validation_split(live.storage, spec), numbers, "cpu")
 
 
-def test_units_evaluate_checkpoints_to_receipt(live: EndingsWorld, by_market: list[int]) -> None:
+@pytest.mark.parametrize("final_by", ["market", "verifiers"])
+def test_nodes_evaluate_checkpoints_to_receipt(live: EndingsWorld, by_market: list[int], final_by: str) -> None:
     live.deployed.anvil.rpc("anvil_impersonateAccount", wallet(10).address)  # the chain knows ten wallets
     nodes = [provider(live, account) for account in (HONEST_ACCOUNT, CHEAT_ACCOUNT, wallet(10))]
     verifiers = [live.staked_verifier_node(wallet(index), live.executor) for index in (8, 9)]
-    job_id = trained(live, nodes, rounds=2)
-    assert by_market == [2]
+    if final_by == "market":
+        job_id = trained(live, nodes, rounds=2)
+    else:
+        job_id = trained(live, nodes, rounds=2, evaluators=verifiers, batch_size=160)
+    assert by_market == ([2] if final_by == "market" else [])
     live.decide(job_id, nodes, verifiers)
     assert {unit.status for unit in live.units(job_id)} == {"verified"}
     assert (live.slashes(), [node.failures for node in nodes]) == ([], [[], [], []])

@@ -59,6 +59,7 @@ _COMPLETIONS = {
     "pin": schemas.CompletePin,
     "publish": schemas.CompletePublish,
     "follow": schemas.CompleteFollow,
+    "evaluate": schemas.CompleteEvaluation,
 }
 
 

@@ -11,6 +11,7 @@ from training_gym.evaluate.extent import (
     MAX_FLOPS,
     affordable_samples,
     check_record,
+    is_by_verifiers,
     is_enough,
     is_enough_of_first,
     settings_with_samples,
@@ -126,9 +127,22 @@ def test_costly_first_model_is_left_to_units() -> None:
     assert not is_enough(spec, spec.training.rounds, 32, (wide.loss, wide.error), 10**6)
 
 
+def test_verifiers_evaluate_final_model_of_large_jobs_only() -> None:
+    training = {"optimizer": "adamw", "rounds": 10, "inner_steps": 20, "batch_size": 10}
+    spec = TrainingSpec.from_dict(job(training, validation_samples=8), 2)
+    without = TrainingSpec.from_dict(job(training), 2)
+    trained = flops_per_unit(spec) * 2 * 10
+    most = trained // 50 // flops_per_evaluation(spec)
+    assert 200 < most < MAX_FINAL_WINDOWS
+    assert [is_by_verifiers(one, size) for one in (spec, without) for size in (most, most + 1)] == [
+        True,
+        *[False] * 3,
+    ]
+
+
 @pytest.mark.parametrize("counts", [[LENGTH] * 4, [LENGTH, LENGTH + 1], [10**25, 0]])
 def test_record_beyond_specification_is_refused(counts: list[int]) -> None:
     spec = TrainingSpec.from_dict(job({}, validation_samples=3), 4)
-    check_record(spec, LossSums.of([2.0] * 3, [LENGTH] * 3).to_bytes())
+    check_record(spec, LossSums.of([2.0] * 3, [LENGTH] * 3).to_bytes(), 3)
     with raises_code(ResultMismatch, "evaluation_malformed"):
-        check_record(spec, LossSums.of([2.0] * len(counts), counts).to_bytes())
+        check_record(spec, LossSums.of([2.0] * len(counts), counts).to_bytes(), 3)

@@ -8,7 +8,7 @@ Every path names a verified file; ``output`` names an existing directory.
 - ``replay``: the same without output, and segment, start_leaf (0x hex), state (path; null for segment 0).
   ``across`` (true) allows a unit of another environment class: the uncompressed end state is written to output.
   ``inner`` (step, nonce as 0x hex) requests the digest of the first segment's state after that step
-- ``evaluate``: spec, checkpoint, validation_data, base (paths by file name, or null)
+- ``evaluate``: spec, checkpoint, validation_data, base (paths by file name, or null); as the final model
 - ``catch_up``: spec, checkpoint (an earlier model), updates (paths, the oldest first), output: the model's file
 - ``probe``: no fields
 - ``probe_job``: as ``train`` without output; two steps of the job's shapes (``training_gym.units.probe``)

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from training_gym.evaluate.loss import validation_loss
+from training_gym.evaluate.extent import evaluation_limit
+from training_gym.evaluate.loss import evaluate
 from training_gym.hardware.challenge import ProofParameters
 from training_gym.hardware.prover import Prover
 from training_gym.model.layout import NamedArrays
@@ -212,8 +213,8 @@ class Trainer:
         validation = take_split(task, spec, "validation_data")
         files = take_base(task)
         base = None if files is None else base_of(spec.model, files, spec.training.precision)
-        loss = validation_loss(spec, parameters, validation, self.profile.device, base)
-        return {"validation_loss": f"{loss:.6f}"}
+        most = evaluation_limit(spec, spec.training.rounds)
+        return {"record": evaluate(spec, parameters, validation, most, self.profile.device, base).to_bytes().decode()}
 
     def _catch_up(self, task: Task, on_progress: OnProgress) -> dict[str, Any]:
         catch_up_model(task)

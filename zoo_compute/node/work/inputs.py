@@ -2,15 +2,18 @@
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from training_gym.aggregate.outer_step import downlink
 from training_gym.data.dataset import DatasetManifest, Shard, Split, evaluated_numbers, spread_places, unit_places
 from training_gym.data.order import SampleOrder
+from training_gym.data.shards import Layout
+from training_gym.evaluate.extent import evaluation_limit
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.manifests import MAX_MANIFEST_BYTES
 from training_gym.units.checkpoint import CheckpointManifest
@@ -94,28 +97,61 @@ def prefetch(task: dict[str, Any], workspace: Workspace, gateway: GatewayClient,
     _model_and_data(task, range(spec.replicas), workspace, gateway, run)
 
 
+def model_task(task: dict[str, Any], workspace: Workspace, gateway: GatewayClient, run: Run) -> dict[str, Any]:
+    """Return the fields of an ``evaluate`` task of the final model; raises as :func:`unit_task`."""
+    spec = TrainingSpec.from_dict(task["spec"])
+    base = base_files(spec, workspace, gateway)
+    most = evaluation_limit(spec, spec.training.rounds)
+
+    def places(order: SampleOrder) -> list[tuple[int, int]]:
+        return spread_places(order, range(min(most, order.size)))
+
+    model, dataset = _model_and_dataset(task, spec, workspace, gateway, run)
+    data = _shards(spec, dataset.layout, dataset.validation, places, workspace, gateway)
+    return {"spec": task["spec"], "checkpoint": str(model), "validation_data": data, "base": base}
+
+
+def _model_and_dataset(
+    task: dict[str, Any], spec: TrainingSpec, workspace: Workspace, gateway: GatewayClient, run: Run
+) -> tuple[Path, DatasetManifest]:
+    dataset = DatasetManifest.from_bytes(gateway.fetch(spec.dataset, max_bytes=MAX_MANIFEST_BYTES))
+    checkpoint = CheckpointManifest.from_bytes(gateway.fetch(task["checkpoint_cid"], max_bytes=MAX_MANIFEST_BYTES))
+    return _model_file(spec, checkpoint, workspace, gateway, run), dataset
+
+
 def _model_and_data(
-    task: dict[str, Any], slots: Iterable[int], workspace: Workspace, gateway: GatewayClient, run: Run
+    task: dict[str, Any], slots: Sequence[int], workspace: Workspace, gateway: GatewayClient, run: Run
 ) -> tuple[Path, dict[str, Any], dict[str, Any] | None]:
     """Return a job's model, and the shards that units of these slots train on and evaluate."""
     spec = TrainingSpec.from_dict(task["spec"])
-    dataset = DatasetManifest.from_bytes(gateway.fetch(spec.dataset, max_bytes=MAX_MANIFEST_BYTES))
-    checkpoint = CheckpointManifest.from_bytes(gateway.fetch(task["checkpoint_cid"], max_bytes=MAX_MANIFEST_BYTES))
-    model = _model_file(spec, checkpoint, workspace, gateway, run)
     steps = range(spec.training.inner_steps)
 
-    def part(shards: Sequence[Shard], places: Callable[[SampleOrder, int], list[tuple[int, int]]]) -> dict[str, Any]:
-        sizes = [shard.size for shard in shards]
-        order = Split(spec, dataset.layout, sizes, {}).order
-        read = {shard for slot in slots for shard, _ in places(order, slot)}
-        files = {str(shard): str(workspace.fetch(gateway, shards[shard].cid)) for shard in sorted(read)}
-        return {"layout": asdict(dataset.layout), "sizes": sizes, "files": files}
+    def read(order: SampleOrder) -> Iterator[tuple[int, int]]:
+        return chain.from_iterable(unit_places(spec, order, task["round"], slot, steps) for slot in slots)
 
-    train = part(dataset.train, lambda order, slot: unit_places(spec, order, task["round"], slot, steps))
+    def evaluated(order: SampleOrder) -> Iterator[tuple[int, int]]:
+        return chain.from_iterable(spread_places(order, evaluated_numbers(spec, slot, order)) for slot in slots)
+
+    model, dataset = _model_and_dataset(task, spec, workspace, gateway, run)
+    train = _shards(spec, dataset.layout, dataset.train, read, workspace, gateway)
     if not spec.validation_samples:
         return model, train, None
-    evaluated = part(dataset.validation, lambda order, slot: spread_places(order, evaluated_numbers(spec, slot, order)))
-    return model, train, evaluated
+    return model, train, _shards(spec, dataset.layout, dataset.validation, evaluated, workspace, gateway)
+
+
+def _shards(
+    spec: TrainingSpec,
+    layout: Layout,
+    shards: Sequence[Shard],
+    places: Callable[[SampleOrder], Iterable[tuple[int, int]]],
+    workspace: Workspace,
+    gateway: GatewayClient,
+) -> dict[str, Any]:
+    """Return a split for a task, with the shards of the samples that ``places`` names."""
+    sizes = [shard.size for shard in shards]
+    read = {shard for shard, _ in places(Split(spec, layout, sizes, {}).order)}
+    files = {str(shard): str(workspace.fetch(gateway, shards[shard].cid)) for shard in sorted(read)}
+    return {"layout": asdict(layout), "sizes": sizes, "files": files}
 
 
 def base_files(spec: TrainingSpec, workspace: Workspace, gateway: GatewayClient) -> dict[str, str] | None:

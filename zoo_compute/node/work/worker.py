@@ -1,4 +1,4 @@
-"""Execution of leases: train, reveal, pin, prefetch, upload a replica state, replay."""
+"""Execution of leases: train, reveal, pin, prefetch, upload a replica state, replay, evaluate."""
 
 import hashlib
 import logging
@@ -25,7 +25,7 @@ from zoo_compute.node.execution.executor import Executor
 from zoo_compute.node.market.calls import Lease, Market
 from zoo_compute.node.work.acknowledgements import Acknowledgements, NotAcknowledged
 from zoo_compute.node.work.held_lease import HeldLease
-from zoo_compute.node.work.inputs import UNIT_FIELDS, SlotStateMissing, prefetch, unit_task
+from zoo_compute.node.work.inputs import UNIT_FIELDS, SlotStateMissing, model_task, prefetch, unit_task
 from zoo_compute.node.work.states import state_file
 from zoo_compute.node.work.uploads import measured_rate, upload_file
 from zoo_protocol.content.cid import parse
@@ -153,6 +153,7 @@ class Worker:
             "publish": self._publish,
             "follow": self._prefetch,
             "replay": self._replay,
+            "evaluate": self._evaluate,
         }
         return kinds[held.lease.kind](held)
 
@@ -374,6 +375,14 @@ class Worker:
             opened["end_state_cid"] = held.call_until_answered(lambda: upload_file(self.market, held, end))
             end.unlink()
         self._complete(held, opened)
+
+    def _evaluate(self, held: HeldLease) -> None:
+        require_memory(held.lease, self.executor)
+        inputs = self._fetched(
+            held, lambda: model_task(held.lease.task, self.workspace, self.gateway, self.executor.run)
+        )
+        result = self.executor.run({"kind": "evaluate", **inputs}, check=held.check)
+        self._complete(held, {"record": result["record"]})
 
     def _complete(self, held: HeldLease, result: dict[str, Any], size: int = 0) -> None:
         held.call_until_answered(lambda: self.market.complete(held.lease, result, size))

@@ -1,0 +1,145 @@
+"""Evaluations of a job's first and final model by verifiers.
+
+Two equal records of one environment class count: bits are equal within a class only. Each is paid like a replay, by its
+share of a unit's work. No claim is shown to a verifier, so it has nothing to copy and commits to nothing beforehand.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from random import SystemRandom
+
+from sqlalchemy.orm import Session
+
+from market.domain.money import unit_price
+from market.jobs.models import Job
+from market.platform.db.base import utc_now
+from market.providers import service as providers
+from market.providers.record import reliability
+from market.providers.service import VerifierSummary
+from market.settings import Settings
+from market.training.leases import repository as leases_repository
+from market.training.leases.models import Lease
+from market.training.leases.schemas import LeaseKind
+from market.training.leases.service import create_lease
+from training_gym.evaluate.sums import LossSums
+from training_gym.spec.config import TrainingSpec
+from training_gym.spec.costs import flops_per_evaluation, flops_per_unit
+
+EQUAL = 2
+"""Equal records that count."""
+
+MOST_ASKED = 4
+"""Verifiers asked about one model; then the market evaluates it."""
+
+
+def agreed_record(session: Session, job_id: str, checkpoint_cid: str) -> LossSums | None:
+    """Return the record of a checkpoint's losses on which verifiers agree, if any."""
+    record, count = _most_common(_of_checkpoint(session, job_id, checkpoint_cid))
+    return LossSums.from_bytes(record.encode()) if count >= EQUAL else None
+
+
+def is_awaited(session: Session, job_id: str) -> bool:
+    """Return True if open leases about the model asked for last can still bring an agreement."""
+    leases = leases_repository.evaluations(session, job_id)
+    return bool(leases) and _can_agree([one for one in leases if _cid(one) == _cid(leases[-1])])
+
+
+def request(session: Session, settings: Settings, job: Job, checkpoint_cid: str) -> bool:
+    """Ask as many verifiers as an agreement lacks; return False if too few are left.
+
+    They are of one class and of different owners, not the payer's. The job is locked.
+    """
+    leases = _of_checkpoint(session, job.id, checkpoint_cid)
+    if _can_agree(leases):
+        return True
+    missing = EQUAL - _most_common(leases)[1] - len(_open(leases))
+    if len(leases) + missing > MOST_ASKED:
+        return False
+    drawn = _draw(session, settings, job, leases, missing)
+    for verifier in drawn:
+        task = {
+            "job_id": job.id,
+            "spec": job.spec,
+            "checkpoint_cid": checkpoint_cid,
+            "environment": verifier.environment_class,
+        }
+        create_lease(
+            session,
+            kind=LeaseKind.EVALUATE,
+            holder=verifier.address,
+            job_id=job.id,
+            task=task,
+            seconds=settings.lease_seconds,
+        )
+    return bool(drawn)
+
+
+def record_result(session: Session, job: Job, lease: Lease, record: str) -> None:
+    """Record an evaluation; with the agreement, pay its authors and count the others' records as wrong."""
+    others = [one for one in _of_checkpoint(session, job.id, _cid(lease)) if one.result is not None]
+    was_agreed = _most_common(others)[1] >= EQUAL
+    lease.result = record
+    known = [*others, lease]
+    agreed, count = _most_common(known)
+    if count < EQUAL:
+        return
+    spec, now = TrainingSpec.from_dict(job.spec), utc_now()
+    price = unit_price(job.clearing_price_wei or 0, job.unit_weight_us)
+    samples = LossSums.from_bytes(agreed.encode()).samples
+    replayed_wei = price * samples * flops_per_evaluation(spec) // flops_per_unit(spec)
+    for one in [lease] if was_agreed else known:
+        if one.result == agreed:
+            reliability.record_replay(session, one.holder, replayed_wei, now)
+        else:
+            reliability.record_wrong_evaluation(session, one.holder, now)
+
+
+def _of_checkpoint(session: Session, job_id: str, checkpoint_cid: str) -> list[Lease]:
+    return [one for one in leases_repository.evaluations(session, job_id) if _cid(one) == checkpoint_cid]
+
+
+def _cid(lease: Lease) -> str:
+    return str(lease.task["checkpoint_cid"])
+
+
+def _open(leases: Sequence[Lease]) -> list[Lease]:
+    return [one for one in leases if one.status in leases_repository.OPEN_LEASE]
+
+
+def _most_common(leases: Sequence[Lease]) -> tuple[str, int]:
+    """Return the most frequent record and its number; 0 without records."""
+    counted = Counter(one.result for one in leases if one.result is not None)
+    return max(counted.items(), key=lambda found: found[1], default=("", 0))
+
+
+def _can_agree(leases: Sequence[Lease]) -> bool:
+    missing = EQUAL - _most_common(leases)[1]
+    return 0 < missing <= len(_open(leases))
+
+
+def _draw(session: Session, settings: Settings, job: Job, asked: Sequence[Lease], count: int) -> list[VerifierSummary]:
+    """Draw ``count`` verifiers by stake times reliability; empty if there are fewer.
+
+    Their class is that of those asked before, else the job's, else the most frequent one.
+    """
+    excluded = providers.of_same_owner(session, job.payer).union(
+        *(providers.of_same_owner(session, one.holder) for one in asked)
+    )
+    live = [one for one in providers.live_verifiers(session, settings, utc_now()) if one.address not in excluded]
+    for environment_class in _classes(job, asked, live):
+        drawn: list[VerifierSummary] = []
+        left = [one for one in live if one.environment_class == environment_class]
+        while left and len(drawn) < count:
+            drawn += SystemRandom().choices(left, [one.weight for one in left])
+            owned = providers.of_same_owner(session, drawn[-1].address)
+            left = [one for one in left if one.address not in owned]
+        if len(drawn) == count:
+            return drawn
+    return []
+
+
+def _classes(job: Job, asked: Sequence[Lease], live: Collection[VerifierSummary]) -> list[str]:
+    if asked:
+        return [str(asked[0].task["environment"])]
+    found = Counter(one.environment_class for one in live)
+    return sorted(found, key=lambda one: (one != job.environment_class, -found[one], one))

@@ -1,0 +1,198 @@
+"""Verifiers evaluate a job's first and final model: agreement, pay, and the market in their place."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from kit.jobs.jobs_fixtures import SPEC
+from kit.verification.verification_fixtures import VerificationWorld, verification_world  # noqa: F401  (fixture)
+from sqlalchemy import select, update
+
+from market.domain.money import unit_price
+from market.jobs.models import Job
+from market.platform.db.base import utc_now
+from market.providers.models import Provider, ProviderEpoch
+from market.training.checkpoints.models import Checkpoint
+from market.training.checkpoints.service import load_parameters, model_loss
+from market.training.evaluation import service as evaluation
+from market.training.leases import expiry
+from market.training.leases import service as leases
+from market.training.leases.errors import ResultRefused
+from market.training.leases.models import Lease
+from market.training.leases.schemas import CompleteEvaluation, LeaseKind, LeaseView
+from training_gym.evaluate.sums import LossSums
+from training_gym.spec.config import TrainingSpec
+from training_gym.spec.costs import flops_per_evaluation, flops_per_unit
+
+RECORDS = [LossSums.of([loss, loss + 0.5] * 64, [8] * 128).to_bytes().decode() for loss in (36.0, 40.0, 44.0, 48.0)]
+OTHER_CLASS = "0x" + "ab" * 32
+
+
+@pytest.fixture
+def job_id(world: VerificationWorld) -> str:
+    return trained(world, validation_samples=2)
+
+
+@pytest.fixture
+def verifiers(world: VerificationWorld) -> list[str]:
+    return [world.verifier() for _ in range(4)]
+
+
+def trained(world: VerificationWorld, rounds: int = 1, **data: int) -> str:
+    """Return a job whose first round is delivered; with samples it is large enough for verifiers."""
+    training: dict[str, Any] = {**SPEC["training_config"], "rounds": rounds, "batch_size": 512}  # type: ignore[dict-item]
+    document = {**world.spec.to_dict(), "training_config": training, "data_config": {"dataset": world.spec.dataset}}
+    document["data_config"] |= data
+    return world.delivered_job([world.node(), world.node()], document=document)
+
+
+def asked(world: VerificationWorld, job_id: str) -> dict[str, LeaseView]:
+    """Let the market ask; return the evaluations that verifiers pull now."""
+    world.aggregate(job_id)
+    pulled = {verifier: world.pull(verifier, LeaseKind.EVALUATE) for verifier in world.verifiers}
+    return {verifier: lease for verifier, lease in pulled.items() if lease is not None}
+
+
+def answer(world: VerificationWorld, leases: dict[str, LeaseView], *records: str) -> list[str]:
+    """Let each verifier deliver its record; return the verifiers."""
+    for (verifier, lease), record in zip(leases.items(), records, strict=True):
+        world.complete(lease, verifier, CompleteEvaluation(token=lease.token, record=record))
+    return list(leases)
+
+
+def counts(world: VerificationWorld, verifier: str) -> tuple[int, int, int]:
+    """Return the verifier's right and wrong results, and the price of the right ones in wei."""
+    query = select(ProviderEpoch.replays, ProviderEpoch.rejected, ProviderEpoch.replayed_wei)
+    return next(iter(world.tuples(query.where(ProviderEpoch.provider == verifier))), (0, 0, 0))
+
+
+def final_loss(world: VerificationWorld, job_id: str) -> tuple[str | None, int | None]:
+    return loss_of(world, job_id, 1)
+
+
+def loss_of(world: VerificationWorld, job_id: str, round_: int) -> tuple[str | None, int | None]:
+    query = select(Checkpoint.validation_loss, Checkpoint.validation_samples)
+    [row] = world.tuples(query.where(Checkpoint.job_id == job_id, Checkpoint.round == round_))
+    return row  # type: ignore[no-any-return]
+
+
+def by_market(world: VerificationWorld, job_id: str) -> tuple[str | None, int | None]:
+    spec = TrainingSpec.from_dict(world.read(job_id).spec)
+    parameters = load_parameters(world.storage, spec, world.checkpoint(job_id))
+    found = model_loss(world.storage, world.settings, spec, parameters, 1)
+    return found.validation_loss, found.validation_samples
+
+
+def test_two_equal_records_end_job_and_are_paid(world: VerificationWorld, job_id: str, verifiers: list[str]) -> None:
+    first = asked(world, job_id)
+    assert len(first) == 2
+    world.aggregate(job_id)  # nothing changes while they work
+    assert not asked(world, job_id)
+    assert world.read(job_id).status == "running"
+    paid = answer(world, first, RECORDS[0], RECORDS[0])
+    world.aggregate(job_id)
+    assert world.read(job_id).status == "verifying"
+    assert final_loss(world, job_id) == ("4.531250", 128)
+
+    job = world.read(job_id)
+    spec = TrainingSpec.from_dict(job.spec)
+    price = unit_price(job.clearing_price_wei or 0, job.unit_weight_us)
+    share = price * 128 * flops_per_evaluation(spec) // flops_per_unit(spec)
+    assert 0 < share < price // 25
+    assert [counts(world, one) for one in paid] == [(1, 0, share)] * 2
+    assert {counts(world, one) for one in set(verifiers) - set(paid)} == {(0, 0, 0)}
+
+
+def test_third_record_decides_and_wrong_one_counts(world: VerificationWorld, job_id: str, verifiers: list[str]) -> None:
+    first, wrong = answer(world, asked(world, job_id), RECORDS[0], RECORDS[1])
+    third = answer(world, asked(world, job_id), RECORDS[0])
+    assert third[0] in set(verifiers) - {first, wrong}
+    world.aggregate(job_id)
+    assert final_loss(world, job_id) == ("4.531250", 128)
+    assert [counts(world, one)[:2] for one in (first, wrong, *third)] == [(1, 0), (0, 1), (1, 0)]
+
+
+def test_market_evaluates_without_agreement_of_four(
+    world: VerificationWorld, job_id: str, verifiers: list[str]
+) -> None:
+    answer(world, asked(world, job_id), *RECORDS[:2])
+    answer(world, asked(world, job_id), RECORDS[2])
+    answer(world, asked(world, job_id), RECORDS[3])
+    world.aggregate(job_id)
+    assert final_loss(world, job_id) == by_market(world, job_id)
+    assert {counts(world, one) for one in verifiers} == {(0, 0, 0)}
+
+
+def test_expired_and_overdue_evaluations_are_asked_again(
+    world: VerificationWorld, job_id: str, verifiers: list[str]
+) -> None:
+    first = asked(world, job_id)
+    [silent, slow] = first.values()
+    world.age(silent.id)
+    assert expiry.expire_due(world.database, utc_now()) == 1
+    [late] = asked(world, job_id).values()
+    assert expiry.expire_replays(world.database, timedelta(seconds=600), utc_now()) == 0
+    world.execute(update(Lease).where(Lease.id == slow.id).values(created_at=utc_now() - timedelta(days=1)))
+    assert expiry.expire_replays(world.database, timedelta(seconds=600), utc_now()) == 1
+    last = asked(world, job_id)
+    world.complete(late, late_holder(world, late), CompleteEvaluation(token=late.token, record=RECORDS[0]))
+    answer(world, last, RECORDS[0])
+    world.aggregate(job_id)
+    assert final_loss(world, job_id) == ("4.531250", 128)
+
+
+def late_holder(world: VerificationWorld, lease: LeaseView) -> str:
+    return str(world.one(select(Lease.holder).where(Lease.id == lease.id)))
+
+
+@pytest.mark.parametrize("case", ["one left", "other classes", "one owner", "the payer's", "small job", "no samples"])
+def test_market_evaluates_without_two_verifiers(world: VerificationWorld, case: str) -> None:
+    job_id = trained(world, validation_samples=0 if case == "no samples" else 2)
+    verifiers = [world.verifier(environment=OTHER_CLASS) if case == "other classes" else world.verifier()]
+    verifiers += [] if case == "one left" else [world.verifier()]
+    if case == "small job":
+        spec = world.read(job_id).spec
+        training = {**spec["training_config"], "batch_size": 256}
+        world.change(Job, job_id, spec={**spec, "training_config": training})
+    if case in ("one owner", "the payer's"):
+        owned = verifiers if case == "one owner" else verifiers[:1]
+        world.execute(update(Provider).where(Provider.address.in_(owned)).values(owner="somebody"))
+    if case == "the payer's":
+        world.change(Job, job_id, payer=verifiers[0])
+    assert not asked(world, job_id)
+    assert final_loss(world, job_id) == by_market(world, job_id)
+
+
+def test_first_model_without_enough_units_is_evaluated_by_verifiers(
+    world: VerificationWorld, verifiers: list[str]
+) -> None:
+    job_id = trained(world, rounds=2, validation_samples=2)
+    assert not asked(world, job_id)  # the round is not the last
+    for _ in range(2):
+        evaluation.validate(world.database, world.settings, world.storage, job_id)
+    pulled = {verifier: world.pull(verifier, LeaseKind.EVALUATE) for verifier in verifiers}
+    first = {verifier: lease for verifier, lease in pulled.items() if lease is not None}
+    assert len(first) == 2
+    assert loss_of(world, job_id, 0) == (None, None)
+    paid = answer(world, first, RECORDS[0], RECORDS[0])
+    evaluation.validate(world.database, world.settings, world.storage, job_id)
+    assert loss_of(world, job_id, 0) == ("4.531250", 128)
+    assert [counts(world, one)[:2] for one in paid] == [(1, 0)] * 2
+
+
+def test_malformed_record_is_refused(world: VerificationWorld, job_id: str, verifiers: list[str]) -> None:
+    many = LossSums.of([36.0] * 2, [9, 9]).to_bytes().decode()  # a sample has eight targets
+    for (verifier, lease), record in zip(asked(world, job_id).items(), (many, "36"), strict=True):
+        with pytest.raises(ResultRefused) as refused:
+            world.complete(lease, verifier, CompleteEvaluation(token=lease.token, record=record))
+        assert (refused.value.field, refused.value.extra["reason"]) == ("record", "evaluation_malformed")
+    assert set(asked(world, job_id)) <= set(verifiers)
+
+
+def test_cancelled_job_ends_its_evaluations(world: VerificationWorld, job_id: str, verifiers: list[str]) -> None:
+    [(verifier, lease), _] = asked(world, job_id).items()
+    with world.database.transaction() as session:
+        leases.cancel_now(session, session.get_one(Job, job_id), "a test")
+    assert world.get(Lease, lease.id).status == "expired"
+    world.aggregate(job_id)
+    assert (world.read(job_id).current_round, counts(world, verifier)) == (0, (0, 0, 0))
