@@ -36,7 +36,7 @@ def evaluation_limit(spec: TrainingSpec, round_: int) -> int:
 
 
 def is_by_verifiers(spec: TrainingSpec, size: int) -> bool:
-    """Return whether verifiers evaluate the final model, and the first one if too few units do.
+    """Return whether verifiers evaluate the final model, and the first one unless enough units do.
 
     Otherwise the market does. A small job's evaluation can be more work than its training.
 
@@ -45,7 +45,7 @@ def is_by_verifiers(spec: TrainingSpec, size: int) -> bool:
     """
     most = min(size, evaluation_limit(spec, spec.training.rounds))
     training = flops_per_unit(spec) * spec.replicas * spec.training.rounds
-    return spec.validation_samples > 0 and _UNIT_PARTS * most * flops_per_evaluation(spec) <= training
+    return _UNIT_PARTS * most * flops_per_evaluation(spec) <= training
 
 
 def is_enough_of_first(spec: TrainingSpec, found: LossSums) -> bool:

@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any
 
 from training_gym.data.dataset import DatasetManifest, Split, read_split
-from training_gym.evaluate.extent import MAX_WINDOWS, is_enough, is_of_units
+from training_gym.evaluate.extent import MAX_WINDOWS, is_by_verifiers, is_enough, is_of_units
 from training_gym.evaluate.sums import largest_distance
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import GymError
@@ -278,15 +278,17 @@ class _RecordChecks:
         """Check the stated losses, by the specification that :meth:`rounds` read."""
         record, spec = self._record, self._spec
         validation = None if spec is None else self._validation_split(spec)
+        by_nodes = spec is not None and (
+            spec.validation_samples > 0 or validation is None or is_by_verifiers(spec, validation.order.size)
+        )
         last = len(record.checkpoints) - 1
         for index, checkpoint in enumerate(record.checkpoints):
             where = f"checkpoints[{checkpoint.round}]"
             model = self._fetch(f"{where}.model_cid", checkpoint.model_cid)
             if model is None or spec is None:
                 continue
-            rounds, by_units = spec.training.rounds, bool(spec.validation_samples)
-            stated = checkpoint.validation_loss
-            if stated is None and checkpoint.round in ((rounds,) if by_units else (0, rounds)):
+            rounds, stated = spec.training.rounds, checkpoint.validation_loss
+            if stated is None and checkpoint.round in ((rounds,) if by_nodes else (0, rounds)):
                 self._expect("wrong_loss", where, "a validation loss", None)  # others can be unknown at settlement
             known = checkpoint.round in (0, rounds) or index == last
             if loss is not None and validation is not None and known and stated is not None:
@@ -320,6 +322,8 @@ class _RecordChecks:
             self._expect("unresolvable", where, "the model's inputs", str(error))
             return
         by_units, tolerance = by_some or is_of_units(spec, checkpoint.round, samples), LOSS_TOLERANCE
+        if spec.training.precision != "float32":  # classes differ more, but by less than a tenth of the error
+            tolerance = max(tolerance, deviation / 10)
         if by_units:  # a false record that no replay has checked moves it at most so far
             tolerance += largest_distance(recomputed, deviation * math.sqrt(count / spec.validation_samples))
         if abs(recomputed - float(checkpoint.validation_loss or "inf")) > tolerance:

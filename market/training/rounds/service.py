@@ -50,6 +50,7 @@ from market.training.uploads import repository as uploads_repository
 from training_gym.aggregate.outer_step import outer_state_pieces
 from training_gym.compress.link_adaptation import choose_top_k
 from training_gym.data.dataset import DatasetManifest
+from training_gym.evaluate.extent import is_by_verifiers
 from training_gym.exchange import deadlines
 from training_gym.model.folder import load_files
 from training_gym.model.layout import Arrays, initial_parameters
@@ -320,9 +321,8 @@ def build_initial_checkpoint(database: Database, settings: Settings, storage: St
                 slot_states={},
                 outer_state=outer_state,
             )
-            if spec.validation_samples:  # units evaluate it; a malformed split fails the job here
-                validation_split(storage, spec)
-            else:
+            size = validation_split(storage, spec).order.size  # a malformed split fails the job here
+            if not spec.validation_samples and not is_by_verifiers(spec, size):  # otherwise nodes evaluate it
                 stored = replace(stored, loss=model_loss(storage, settings, spec, parameters, 0))
         except (GymError, BlobNotFound, BlobCorrupt, BlobTooLarge):
             return reason

@@ -39,7 +39,7 @@ def verifiers(world: VerificationWorld) -> list[str]:
 
 
 def trained(world: VerificationWorld, rounds: int = 1, **data: int) -> str:
-    """Return a job whose first round is delivered; with samples it is large enough for verifiers."""
+    """Return a job whose first round is delivered; it is large enough for verifiers."""
     training: dict[str, Any] = {**SPEC["training_config"], "rounds": rounds, "batch_size": 512}  # type: ignore[dict-item]
     document = {**world.spec.to_dict(), "training_config": training, "data_config": {"dataset": world.spec.dataset}}
     document["data_config"] |= data
@@ -145,9 +145,9 @@ def late_holder(world: VerificationWorld, lease: LeaseView) -> str:
     return str(world.one(select(Lease.holder).where(Lease.id == lease.id)))
 
 
-@pytest.mark.parametrize("case", ["one left", "other classes", "one owner", "the payer's", "small job", "no samples"])
+@pytest.mark.parametrize("case", ["one left", "other classes", "one owner", "the payer's", "small job"])
 def test_market_evaluates_without_two_verifiers(world: VerificationWorld, case: str) -> None:
-    job_id = trained(world, validation_samples=0 if case == "no samples" else 2)
+    job_id = trained(world)
     verifiers = [world.verifier(environment=OTHER_CLASS) if case == "other classes" else world.verifier()]
     verifiers += [] if case == "one left" else [world.verifier()]
     if case == "small job":
@@ -163,10 +163,11 @@ def test_market_evaluates_without_two_verifiers(world: VerificationWorld, case: 
     assert final_loss(world, job_id) == by_market(world, job_id)
 
 
-def test_first_model_without_enough_units_is_evaluated_by_verifiers(
-    world: VerificationWorld, verifiers: list[str]
+@pytest.mark.parametrize("samples", [0, 2])
+def test_verifiers_evaluate_first_model_of_few_units(
+    world: VerificationWorld, verifiers: list[str], samples: int
 ) -> None:
-    job_id = trained(world, rounds=2, validation_samples=2)
+    job_id = trained(world, rounds=2, validation_samples=samples)
     assert not asked(world, job_id)  # the round is not the last
     for _ in range(2):
         evaluation.validate(world.database, world.settings, world.storage, job_id)

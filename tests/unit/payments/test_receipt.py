@@ -223,6 +223,19 @@ def test_wrong_loss_is_found() -> None:
 
 
 @pytest.mark.parametrize(
+    ("precision", "distance", "found"),
+    [("bfloat16", 0.0007, set()), ("bfloat16", 0.0009, {"wrong_loss"}), ("float32", 0.0007, {"wrong_loss"})],
+)
+def test_rounded_losses_differ_by_class(precision: str, distance: float, found: set[str]) -> None:
+    """A tenth of the standard error, 0.008, is allowed."""
+    spec = World().spec
+    spec = replace(spec, training=replace(spec.training, precision=precision))
+    world = World(lambda world: replace(spec, dataset=world.dataset()))
+    first = world.files[world.record.checkpoints[0].model_cid]
+    assert world.codes(lambda _spec, model, *_: (5.5, 0.01) if model == first else (3 + distance, 0.008)) == found
+
+
+@pytest.mark.parametrize(
     ("error", "samples", "code"), [("0.010000", 4, "few_samples"), ("0.008000", 9999, "wrong_loss")]
 )
 def test_wrong_number_of_samples_is_found(error: str, samples: int, code: str) -> None:
