@@ -36,7 +36,7 @@ def evaluation_limit(spec: TrainingSpec, round_: int) -> int:
 
 
 def is_by_verifiers(spec: TrainingSpec, size: int) -> bool:
-    """Return whether verifiers evaluate the final model, and the first one unless enough units do.
+    """Return whether verifiers evaluate the final model, and the first one unless units do.
 
     Otherwise the market does. A small job's evaluation can be more work than its training.
 
@@ -73,7 +73,7 @@ def is_enough(spec: TrainingSpec, round_: int, samples: int, loss: tuple[float, 
 
 
 def check_record(spec: TrainingSpec, data: bytes, most: int) -> None:
-    """Check the form of a record of at most ``most`` samples and its numbers; a replay checks its sums.
+    """Check the form of a record and its numbers, of at most ``most`` samples; not its sums.
 
     A false record of more targets than its samples can have would outweigh those of all other units.
 

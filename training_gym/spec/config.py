@@ -134,7 +134,7 @@ class TrainingSpec:
         base: CID of the manifest of a base model's files (``model/folder.py``); its configuration is ``model``.
         adapter: settings of the adapter that is trained on the frozen base; None trains all parameters.
         replicas: units of a round, which read disjoint samples.
-        validation_samples: samples on which each unit evaluates the model that it starts from; 0: the market does.
+        validation_samples: samples on which each unit evaluates the model that it starts from; 0: none.
     """
 
     model: ModelConfig

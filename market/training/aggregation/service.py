@@ -142,7 +142,7 @@ def _final_rollback(storage: Storage, settings: Settings, round_: _Round, stored
 
 
 def _release_model(database: Database, storage: Storage, job_id: str, spoiled: StoredCheckpoint) -> None:
-    """Unpin the files of a final model that becomes no checkpoint; a repeated call stores them again first."""
+    """Unpin the files of a final model that becomes no checkpoint; the next call stores them."""
     with database.transaction() as session:
         kept = {cid for one in checkpoints_repository.checkpoints(session, job_id) for cid in one.file_cids}
     unpin_unneeded(database, storage, job_id, set(spoiled.files) - kept)

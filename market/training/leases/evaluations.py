@@ -75,7 +75,7 @@ def request(session: Session, settings: Settings, job: Job, checkpoint_cid: str)
 
 
 def record_result(session: Session, job: Job, lease: Lease, record: str) -> None:
-    """Record an evaluation; with the agreement, pay its authors and count the others' records as wrong."""
+    """Record an evaluation. With an agreement, pay those who agree, and count others as wrong."""
     others = [one for one in _of_checkpoint(session, job.id, _cid(lease)) if one.result is not None]
     was_agreed = _most_common(others)[1] >= EQUAL
     lease.result = record

@@ -58,7 +58,7 @@ def was_busy(session: Session, lease_id: str) -> bool:
 
 
 def expire_replays(database: Database, longest: timedelta, now: datetime) -> int:
-    """End every replay or evaluation held longer than ``longest`` plus its transfer time; return their number.
+    """End replays and evaluations held longer than ``longest`` plus transfer; return the number.
 
     Heartbeats keep a lease alive, and the unit cannot be decided before the replay ends. API outages do not count.
     """

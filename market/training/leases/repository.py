@@ -127,7 +127,7 @@ def evaluations(session: Session, job_id: str) -> list[Lease]:
 
 
 def replays_since(session: Session, asked_before: datetime) -> list[tuple[str, datetime, dict[str, Any]]]:
-    """Return (id, offer time, specification) of open replays and evaluations offered before then."""
+    """Return (id, offer time, specification) of open replays and evaluations from before then."""
     query = select(Lease.id, Lease.created_at, Lease.task["spec"]).where(Lease.status.in_(OPEN_LEASE))
     query = query.where(Lease.kind.in_(("replay", "evaluate")), Lease.created_at < asked_before)
     query = query.order_by(Lease.created_at, Lease.id)

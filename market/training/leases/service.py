@@ -209,7 +209,7 @@ def _withdraw_declaration(session: Session, unit: Unit) -> None:
 
 
 def stop_training(session: Session, job: Job, reason: str, *, keep_committed: bool = False) -> None:
-    """End the job's train, prefetch and evaluate leases, lose undelivered units and free its nodes.
+    """End the job's training and evaluations, lose undelivered units and free its nodes.
 
     The caller has locked the job and moved it out of ``running``.
 

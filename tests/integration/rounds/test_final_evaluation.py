@@ -1,4 +1,4 @@
-"""Verifiers evaluate a job's first and final model: agreement, pay, and the market in their place."""
+"""Verifiers evaluate a job's first and final model: agreement, pay, and the market instead."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""Execution of leases: train, reveal, pin, prefetch, upload a replica state, replay, evaluate."""
+"""Execution of leases: train, reveal, pin, prefetch, upload a state, replay, evaluate."""
 
 import hashlib
 import logging
