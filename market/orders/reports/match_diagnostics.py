@@ -19,6 +19,7 @@ from market.platform.db.session import database_now
 from market.providers import service as providers
 from market.settings import Settings
 from market.training.checkpoints import service as checkpoints_service
+from market.training.leases import evaluations
 from market.training.units.probes import dissenting_nodes
 from zoo_protocol.payments.job_record import MAX_ROLLBACKS
 from zoo_protocol.verification.rules import MIN_AGREEING_VERIFIERS
@@ -118,6 +119,11 @@ def _not_waiting(session: Session, settings: Settings, job: Job) -> Iterator[Fin
                 FindingCode.SLOTS_VACANT,
                 f"{vacant} of its {job.nodes} slots wait for a free node of its class that meets its requirements and "
                 "price.",
+            )
+        if asked := evaluations.open_evaluations(session, job.id):
+            yield _finding(
+                FindingCode.BEING_EVALUATED,
+                f"{asked} verifiers evaluate its first or final model. The last round ends with their result.",
             )
     if job.status in _TRAINED and (dissenting := dissenting_nodes(session, job.id)):
         yield _finding(

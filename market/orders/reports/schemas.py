@@ -32,6 +32,7 @@ class FindingCode(StrEnum):
     DEPOSIT_PENDING = "deposit_pending"
     MATCHED = "matched"
     SLOTS_VACANT = "slots_vacant"
+    BEING_EVALUATED = "being_evaluated"
     FEW_VERIFIERS = "few_verifiers"
     PROBES_DIFFER = "probes_differ"
     ROLLED_BACK = "rolled_back"

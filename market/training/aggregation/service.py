@@ -202,7 +202,7 @@ def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
         checkpoint = checkpoints_repository.checkpoint(session, job_id, number)
         units = units_repository.units_and_late(session, job_id, number)
         is_last = number + 1 == job.rounds
-        if checkpoint is None or (is_last and evaluations.is_awaited(session, job_id)):
+        if checkpoint is None or (is_last and evaluations.is_awaited(session, settings, job)):
             return None
         own = [unit for unit in units.values() if unit.round == number]
         state = round_state(session, job, own, settings)

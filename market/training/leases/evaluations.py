@@ -6,6 +6,7 @@ share of a unit's work. No claim is shown to a verifier, so it has nothing to co
 
 from collections import Counter
 from collections.abc import Collection, Sequence
+from datetime import timedelta
 from random import SystemRandom
 
 from sqlalchemy.orm import Session
@@ -38,24 +39,34 @@ def agreed_record(session: Session, job_id: str, checkpoint_cid: str) -> LossSum
     return LossSums.from_bytes(record.encode()) if count >= EQUAL else None
 
 
-def is_awaited(session: Session, job_id: str) -> bool:
-    """Return True if open leases about the model asked for last can still bring an agreement."""
-    leases = leases_repository.evaluations(session, job_id)
-    return bool(leases) and _can_agree([one for one in leases if _cid(one) == _cid(leases[-1])])
+def open_evaluations(session: Session, job_id: str) -> int:
+    """Return how many verifiers evaluate a model of the job."""
+    return len(_open(leases_repository.evaluations(session, job_id)))
+
+
+def is_awaited(session: Session, settings: Settings, job: Job) -> bool:
+    """Return True while verifiers evaluate a model; ask others for those who failed."""
+    leases = leases_repository.evaluations(session, job.id)
+    if not leases or agreed_record(session, job.id, _cid(leases[-1])) is not None:
+        return False
+    return request(session, settings, job, _cid(leases[-1]))
 
 
 def request(session: Session, settings: Settings, job: Job, checkpoint_cid: str) -> bool:
     """Ask as many verifiers as an agreement lacks; return False if too few are left.
 
-    They are of one class and of different owners, not the payer's. The job is locked.
+    They are of one class and of different owners, not the payer's. After the time of a replay none is asked. The job is
+    locked.
     """
     leases = _of_checkpoint(session, job.id, checkpoint_cid)
-    if _can_agree(leases):
+    asked = [one for one in leases if one.pulled_at is not None or one in _open(leases)]  # others were busy
+    missing = EQUAL - _most_common(asked)[1] - len(_open(asked))
+    if missing <= 0:
         return True
-    missing = EQUAL - _most_common(leases)[1] - len(_open(leases))
-    if len(leases) + missing > MOST_ASKED:
+    latest = utc_now() - timedelta(seconds=settings.replay_seconds)
+    if len(asked) + missing > MOST_ASKED or (leases and leases[0].created_at < latest):
         return False
-    drawn = _draw(session, settings, job, leases, missing)
+    drawn = _draw(session, settings, job, asked, missing)
     for verifier in drawn:
         task = {
             "job_id": job.id,
@@ -110,11 +121,6 @@ def _most_common(leases: Sequence[Lease]) -> tuple[str, int]:
     """Return the most frequent record and its number; 0 without records."""
     counted = Counter(one.result for one in leases if one.result is not None)
     return max(counted.items(), key=lambda found: found[1], default=("", 0))
-
-
-def _can_agree(leases: Sequence[Lease]) -> bool:
-    missing = EQUAL - _most_common(leases)[1]
-    return 0 < missing <= len(_open(leases))
 
 
 def _draw(session: Session, settings: Settings, job: Job, asked: Sequence[Lease], count: int) -> list[VerifierSummary]:

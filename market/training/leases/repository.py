@@ -15,6 +15,9 @@ from market.training.units.models import Unit
 
 OPEN_LEASE = (LeaseStatus.OFFERED, LeaseStatus.ACTIVE)
 
+VERIFIER_WORK = ("replay", "evaluate")
+"""Kinds of leases that a verifier works on one at a time."""
+
 
 def lease(session: Session, lease_id: str) -> Lease | None:
     return session.get(Lease, lease_id)
@@ -114,8 +117,9 @@ def overdue_uploads(session: Session, committed_before: datetime) -> list[tuple[
 
 
 def held_another_lease(session: Session, lease: Lease) -> bool:
-    """Return True if the holder had pulled another open lease of this kind after the offer."""
-    others = select(Lease.id).where(Lease.holder == lease.holder, Lease.kind == lease.kind, Lease.id != lease.id)
+    """Return True if the holder had pulled another open lease of its thread after the offer."""
+    kinds = VERIFIER_WORK if lease.kind in VERIFIER_WORK else (lease.kind,)
+    others = select(Lease.id).where(Lease.holder == lease.holder, Lease.kind.in_(kinds), Lease.id != lease.id)
     is_held = or_(Lease.ended_at.is_(None), Lease.ended_at > lease.created_at)
     return bool(session.scalar(select(others.where(Lease.pulled_at.is_not(None), is_held).exists())))
 
@@ -129,7 +133,7 @@ def evaluations(session: Session, job_id: str) -> list[Lease]:
 def replays_since(session: Session, asked_before: datetime) -> list[tuple[str, datetime, dict[str, Any]]]:
     """Return (id, offer time, specification) of open replays and evaluations from before then."""
     query = select(Lease.id, Lease.created_at, Lease.task["spec"]).where(Lease.status.in_(OPEN_LEASE))
-    query = query.where(Lease.kind.in_(("replay", "evaluate")), Lease.created_at < asked_before)
+    query = query.where(Lease.kind.in_(VERIFIER_WORK), Lease.created_at < asked_before)
     query = query.order_by(Lease.created_at, Lease.id)
     return list(session.execute(query).tuples())
 

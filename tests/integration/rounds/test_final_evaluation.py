@@ -10,6 +10,7 @@ from sqlalchemy import select, update
 
 from market.domain.money import unit_price
 from market.jobs.models import Job
+from market.orders.reports.match_diagnostics import diagnose_unmatched_job
 from market.platform.db.base import utc_now
 from market.providers.models import Provider, ProviderEpoch
 from market.training.checkpoints.models import Checkpoint
@@ -25,6 +26,7 @@ from training_gym.spec.config import TrainingSpec
 from training_gym.spec.costs import flops_per_evaluation, flops_per_unit
 
 RECORDS = [LossSums.of([loss, loss + 0.5] * 64, [8] * 128).to_bytes().decode() for loss in (36.0, 40.0, 44.0, 48.0)]
+ROUNDS: Any = None  # of auctions; a running job waits for none
 OTHER_CLASS = "0x" + "ab" * 32
 
 
@@ -89,6 +91,9 @@ def test_two_equal_records_end_job_and_are_paid(world: VerificationWorld, job_id
     world.aggregate(job_id)  # nothing changes while they work
     assert not asked(world, job_id)
     assert world.read(job_id).status == "running"
+    with world.database.transaction() as session:
+        why = diagnose_unmatched_job(session, world.settings, world.network, world.read(job_id), ROUNDS)
+    assert "being_evaluated" in [finding.code for finding in why.findings]
     paid = answer(world, first, RECORDS[0], RECORDS[0])
     world.aggregate(job_id)
     assert world.read(job_id).status == "verifying"
@@ -132,7 +137,7 @@ def test_expired_and_overdue_evaluations_are_asked_again(
     assert expiry.expire_due(world.database, utc_now()) == 1
     [late] = asked(world, job_id).values()
     assert expiry.expire_replays(world.database, timedelta(seconds=600), utc_now()) == 0
-    world.execute(update(Lease).where(Lease.id == slow.id).values(created_at=utc_now() - timedelta(days=1)))
+    world.execute(update(Lease).where(Lease.id == slow.id).values(created_at=utc_now() - timedelta(minutes=15)))
     assert expiry.expire_replays(world.database, timedelta(seconds=600), utc_now()) == 1
     last = asked(world, job_id)
     world.complete(late, late_holder(world, late), CompleteEvaluation(token=late.token, record=RECORDS[0]))
@@ -143,6 +148,24 @@ def test_expired_and_overdue_evaluations_are_asked_again(
 
 def late_holder(world: VerificationWorld, lease: LeaseView) -> str:
     return str(world.one(select(Lease.holder).where(Lease.id == lease.id)))
+
+
+def test_busy_verifiers_are_asked_again_until_replays_end(world: VerificationWorld, job_id: str) -> None:
+    verifiers = [world.verifier() for _ in range(2)]
+    world.aggregate(job_id)
+    for _ in range(5):
+        offered = world.all(select(Lease).where(Lease.kind == "evaluate", Lease.status == "offered"))
+        assert sorted(one.holder for one in offered) == sorted(verifiers)
+        for lease in offered:
+            world.age(lease.id)
+        expiry.expire_due(world.database, utc_now())
+        world.aggregate(job_id)
+    assert world.read(job_id).status == "running"
+    long_ago = utc_now() - timedelta(seconds=world.settings.replay_seconds + 1)
+    world.execute(update(Lease).where(Lease.kind == "evaluate").values(created_at=long_ago, expires_at=long_ago))
+    expiry.expire_due(world.database, utc_now())
+    world.aggregate(job_id)
+    assert final_loss(world, job_id) == by_market(world, job_id)
 
 
 @pytest.mark.parametrize("case", ["one left", "other classes", "one owner", "the payer's", "small job"])
