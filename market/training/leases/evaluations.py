@@ -87,18 +87,16 @@ def request(session: Session, settings: Settings, job: Job, checkpoint_cid: str)
 
 def record_result(session: Session, job: Job, lease: Lease, record: str) -> None:
     """Record an evaluation. With an agreement, pay those who agree, and count others as wrong."""
-    others = [one for one in _of_checkpoint(session, job.id, _cid(lease)) if one.result is not None]
-    was_agreed = _most_common(others)[1] >= EQUAL
     lease.result = record
-    known = [*others, lease]
+    known = [one for one in _of_checkpoint(session, job.id, _cid(lease)) if one.result is not None]
     agreed, count = _most_common(known)
-    if count < EQUAL:
+    if count < EQUAL:  # no more are asked than an agreement lacks, so it comes with the last record
         return
     spec, now = TrainingSpec.from_dict(job.spec), utc_now()
     price = unit_price(job.clearing_price_wei or 0, job.unit_weight_us)
     samples = LossSums.from_bytes(agreed.encode()).samples
     replayed_wei = price * samples * flops_per_evaluation(spec) // flops_per_unit(spec)
-    for one in [lease] if was_agreed else known:
+    for one in known:
         if one.result == agreed:
             reliability.record_replay(session, one.holder, replayed_wei, now)
         else:
