@@ -1,4 +1,4 @@
-"""Units trained during an outage longer than a node's wait are delivered and paid."""
+"""Units trained during a long outage are paid; verifiers evaluate the job's models."""
 
 import os
 import signal
@@ -13,8 +13,10 @@ from kit.waiting import delay, wait_until
 
 from zoo_compute.base.amounts import ZEN
 from zoo_compute.client.client import Client
+from zoo_compute.client.datasets import Request
 from zoo_compute.client.jobspec import JobSpec
 from zoo_compute.demo.run import topics_dataset
+from zoo_compute.terminal.receipts import check_receipt
 
 NODES = 2
 PATIENCE_SECONDS = 20.0  # of a node's connection, for one call
@@ -27,7 +29,7 @@ def test_finished_unit_is_delivered_and_paid_after_outage(devnet: Devnet, tmp_pa
     with Client(info["api_url"], private_key=user) as client:
         job = client.submit(
             JobSpec(
-                dataset=topics_dataset(tmp_path),
+                dataset=with_little_held_out(topics_dataset(tmp_path)),
                 budget_max=ZEN,
                 max_price=3 * ZEN,
                 wait=timedelta(minutes=10),
@@ -46,12 +48,27 @@ def test_finished_unit_is_delivered_and_paid_after_outage(devnet: Devnet, tmp_pa
         assert [(unit["round"], unit["slot"], unit["status"]) for unit in units] == [
             (round_, slot, "verified") for round_ in range(2) for slot in range(NODES)
         ]
+        assert [evaluations(devnet, f"verifier-{number}") for number in (1, 2)] == [2, 2]
+        check_receipt(client, job.receipt())  # recomputes their losses
         paid = {(unit["round"], unit["slot"]) for unit in job.receipt()["units"] if int(unit["paid_wei"])}
         assert paid == {(unit["round"], unit["slot"]) for unit in units}
 
 
 def results(devnet: Devnet, job_id: str) -> list[Path]:
     return list((devnet.directory / "nodes").glob(f"provider-*/units/{job_id}/0-*/result.json"))
+
+
+def with_little_held_out(dataset: Request) -> Request:
+    """Leave so few samples that their evaluation is little beside the training."""
+    [file] = map(Path, dataset.validation)
+    file.write_text(file.read_text()[:40_000])
+    return dataset
+
+
+def evaluations(devnet: Devnet, verifier: str) -> int:
+    """Return how many of a job's two models the verifier has evaluated."""
+    [log] = (devnet.directory / "logs").glob(f"*{verifier}*.log")
+    return log.read_text().count("lease_completed kind=evaluate")
 
 
 @contextmanager
