@@ -59,7 +59,7 @@ def results(devnet: Devnet, job_id: str) -> list[Path]:
 
 
 def with_little_held_out(dataset: Request) -> Request:
-    """Leave so few samples that their evaluation is little beside the training."""
+    """Leave so few samples that their evaluation is little next to the training."""
     [file] = map(Path, dataset.validation)
     file.write_text(file.read_text()[:40_000])
     return dataset
