@@ -19,6 +19,7 @@ OF_MODEL: dict[str, dict[str, Any]] = {
     "BalanceView": {"balance_wei": zen(42_000), "available_wei": zen(30_000)},
     "BegunView": {"nonce": HASH},
     "ChallengedView": {"id": "0c4f8a2e-5d41-4e27-9f3b-2b6f0c9a7e11"},
+    "CompleteEvaluation": {"record": "2 16 46137344 128 1066526278942720 369098752"},
     "CompletePin": {"proof": HASH},
     "CaseView": {"order": {"payer": PAYER, "units": "32"}},
     "CommitState": {"id": "1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed", "status": "active"},
