@@ -17,7 +17,7 @@ MAX_FLOPS = 10**14
 """Limit of an evaluation of more than ``MAX_WINDOWS`` samples: some minutes of a processor."""
 WANTED_ERROR = 0.003
 """Share of the loss below which its standard error is small enough."""
-_UNIT_PARTS, _SEGMENT_PARTS = 50, 4
+TRAINING_PARTS, _SEGMENT_PARTS = 50, 4
 """The evaluation of a unit takes by default 1/50 of its training, and 1/4 of a segment, at most.
 
 Each by verifiers takes 1/50 of the job's. A replay of the last segment repeats a unit's, and is paid as that of
@@ -45,7 +45,7 @@ def is_by_verifiers(spec: TrainingSpec, size: int) -> bool:
     """
     most = min(size, evaluation_limit(spec, spec.training.rounds))
     training = flops_per_unit(spec) * spec.replicas * spec.training.rounds
-    return _UNIT_PARTS * most * flops_per_evaluation(spec) <= training
+    return TRAINING_PARTS * most * flops_per_evaluation(spec) <= training
 
 
 def is_enough_of_first(spec: TrainingSpec, found: LossSums) -> bool:
@@ -91,7 +91,7 @@ def affordable_samples(spec: TrainingSpec) -> int:
     if spec.training.round_delay or spec.training.averaging != "rounds":
         return 0
     training = flops_per_unit(replace(spec, validation_samples=0))
-    share = training // max(_UNIT_PARTS, _SEGMENT_PARTS * spec.segments)
+    share = training // max(TRAINING_PARTS, _SEGMENT_PARTS * spec.segments)
     samples = min(MAX_EVALUATED, share // flops_per_evaluation(spec))
     return samples if samples * spec.replicas >= _MIN_SAMPLES else 0
 

@@ -322,7 +322,7 @@ class _RecordChecks:
             self._expect("unresolvable", where, "the model's inputs", str(error))
             return
         by_units, tolerance = by_some or is_of_units(spec, checkpoint.round, samples), LOSS_TOLERANCE
-        if spec.training.precision != "float32":  # classes differ more, but by less than a tenth of the error
+        if spec.training.precision != "float32":  # kernels of classes round differently
             tolerance = max(tolerance, deviation / 10)
         if by_units:  # a false record that no replay has checked moves it at most so far
             tolerance += largest_distance(recomputed, deviation * math.sqrt(count / spec.validation_samples))

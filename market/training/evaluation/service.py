@@ -1,8 +1,7 @@
 """Validation losses of checkpoints, and outlier flags of payloads.
 
-Both are computed in parallel with later rounds. No round waits for a loss, and settlement records the known ones. Only
-the losses of the final model, and of the first one if no unit evaluates it, are waited for: the receipt contains
-them.
+Both are computed in parallel with later rounds, and settlement records the known losses. Only the last round waits for
+one, that of the final model: the receipt contains it.
 
 A flag only raises the provider's sampling rate. Flags are computed for the newest round alone. Exclusion from an
 aggregation is decided separately, by reproducible rules (:mod:`training_gym.aggregate.robust`), and counts as a flag.

@@ -22,6 +22,7 @@ from market.training.leases import repository as leases_repository
 from market.training.leases.models import Lease
 from market.training.leases.schemas import LeaseKind
 from market.training.leases.service import create_lease
+from training_gym.evaluate.extent import TRAINING_PARTS
 from training_gym.evaluate.sums import LossSums
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.costs import flops_per_evaluation, flops_per_unit
@@ -95,7 +96,8 @@ def record_result(session: Session, job: Job, lease: Lease, record: str) -> None
     spec, now = TrainingSpec.from_dict(job.spec), utc_now()
     price = unit_price(job.clearing_price_wei or 0, job.unit_weight_us)
     samples = LossSums.from_bytes(agreed.encode()).samples
-    replayed_wei = price * samples * flops_per_evaluation(spec) // flops_per_unit(spec)
+    share = price * samples * flops_per_evaluation(spec) // flops_per_unit(spec)
+    replayed_wei = min(share, price * job.nodes * job.rounds // TRAINING_PARTS)  # a false record may count too many
     for one in known:
         if one.result == agreed:
             reliability.record_replay(session, one.holder, replayed_wei, now)

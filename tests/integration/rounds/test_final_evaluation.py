@@ -108,6 +108,14 @@ def test_two_equal_records_end_job_and_are_paid(world: VerificationWorld, job_id
     assert {counts(world, one) for one in set(verifiers) - set(paid)} == {(0, 0, 0)}
 
 
+def test_pay_is_within_share_of_job(world: VerificationWorld, job_id: str, verifiers: list[str]) -> None:
+    many = LossSums.of([36.0, 40.0] * 8192, [8] * 16_384).to_bytes().decode()  # the split has 220 samples
+    paid = answer(world, asked(world, job_id), many, many)
+    job = world.read(job_id)
+    most = unit_price(job.clearing_price_wei or 0, job.unit_weight_us) * job.nodes * job.rounds // 50
+    assert [counts(world, one) for one in paid] == [(1, 0, most)] * 2
+
+
 def test_third_record_decides_and_wrong_one_counts(world: VerificationWorld, job_id: str, verifiers: list[str]) -> None:
     first, wrong = answer(world, asked(world, job_id), RECORDS[0], RECORDS[1])
     third = answer(world, asked(world, job_id), RECORDS[0])
