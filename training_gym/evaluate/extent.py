@@ -14,7 +14,7 @@ from training_gym.spec.errors import ResultMismatch
 MAX_WINDOWS = 256
 MAX_FINAL_WINDOWS = 1 << 14
 MAX_FLOPS = 10**14
-"""Limit of an evaluation of more than ``MAX_WINDOWS`` samples: some minutes of a processor."""
+"""Limit of an evaluation of more than its least samples: some minutes of a processor."""
 WANTED_ERROR = 0.003
 """Share of the loss below which its standard error is small enough."""
 TRAINING_PARTS, _SEGMENT_PARTS = 50, 4
@@ -25,14 +25,14 @@ any other segment.
 """
 _MIN_REPLICAS = 3
 _MIN_SAMPLES = 16
-"""Least samples of a round by default: the rule of spikes compares losses, also if some units are lost."""
+"""Least samples of a round's model: the rule of spikes compares losses, also if some units are lost."""
 
 
 def evaluation_limit(spec: TrainingSpec, round_: int) -> int:
     """Return the most samples for a checkpoint: more for the first and the last."""
-    if round_ not in (0, spec.training.rounds):
-        return MAX_WINDOWS
-    return max(MAX_WINDOWS, min(MAX_FINAL_WINDOWS, MAX_FLOPS // flops_per_evaluation(spec)))
+    is_in_receipt = round_ in (0, spec.training.rounds)
+    least, most = (MAX_WINDOWS, MAX_FINAL_WINDOWS) if is_in_receipt else (_MIN_SAMPLES, MAX_WINDOWS)
+    return max(least, min(most, MAX_FLOPS // flops_per_evaluation(spec)))
 
 
 def is_by_verifiers(spec: TrainingSpec, size: int) -> bool:

@@ -11,6 +11,7 @@ from training_gym.evaluate.extent import (
     MAX_FLOPS,
     affordable_samples,
     check_record,
+    evaluation_limit,
     is_by_verifiers,
     is_enough,
     is_enough_of_first,
@@ -122,7 +123,10 @@ def test_costly_first_model_is_left_to_units() -> None:
     document = job({"method": "default"}, validation_samples=8) | {"model_config": model}
     spec = TrainingSpec.from_dict(document, 4)
     wide = LossSums.of([1.0, 3.0] * 16, [1] * 32)
-    assert 8 < MAX_FLOPS // flops_per_evaluation(spec) < 32
+    assert 16 < (most := MAX_FLOPS // flops_per_evaluation(spec)) < 32
+    assert [evaluation_limit(spec, round_) for round_ in (0, 1, spec.training.rounds)] == [256, most, 256]
+    larger = TrainingSpec.from_dict(document | {"model_config": model | {"num_hidden_layers": 24}}, 4)
+    assert evaluation_limit(larger, 1) == 16
     assert is_enough_of_first(spec, wide)
     assert not is_enough(spec, spec.training.rounds, 32, (wide.loss, wide.error), 10**6)
 
