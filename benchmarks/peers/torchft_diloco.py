@@ -23,8 +23,8 @@ from torchft import Manager, ProcessGroupGloo
 from torchft.coordination import LighthouseServer
 from torchft.local_sgd import DiLoCo
 
-from training_gym.data.dataset import Split, training_samples
-from training_gym.data.samples import collate
+from training_gym.data.dataset import Split, one_shard, training_samples
+from training_gym.data.samples import collate, count_of
 from training_gym.model.layout import initial_parameters
 from training_gym.model.network import Network, rows_on
 from training_gym.model.tensors import save_arrays
@@ -85,11 +85,11 @@ class Replica:
         with DiLoCo(self.manager, [self.model], self.inner, self.outer, sync_every=training.inner_steps):
             for step in range(steps):
                 round_, inner = divmod(step, training.inner_steps)
-                batch = rows_on("cpu", collate(training_samples(self.spec, tokens, round_, self.slot, inner)))
+                samples = training_samples(self.spec, tokens, round_, self.slot, inner)
                 for group in self.inner.param_groups:
                     group["lr"] = training.learning_rate * rate_share(warmed, round_, inner, step)
                 self.inner.zero_grad()
-                self.model(batch, batch.count).backward()
+                self.model(rows_on("cpu", collate(samples)), count_of(samples)).backward()
                 torch.nn.utils.clip_grad_norm_(self.model.parameters(), training.gradient_clip)
                 self.inner.step()
         self.manager.shutdown(wait=False)
@@ -100,7 +100,7 @@ def main(job: Path) -> None:
     logging.disable(logging.WARNING)
     request = json.loads(job.read_text())
     spec, workers = TrainingSpec.from_dict(request["spec"]), request["workers"]
-    tokens = np.load(request["train"], mmap_mode="r")
+    tokens = one_shard(spec, np.load(request["train"], mmap_mode="r"))
     lighthouse = LighthouseServer(bind="[::]:0", min_replicas=workers, join_timeout_ms=60_000)
     ready = threading.Barrier(workers)
     with ThreadPoolExecutor(workers) as pool:
