@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import psutil
+
 DEADLINE_SECONDS = 120.0
 _POLL_SECONDS = 0.02
 _never = threading.Event()
@@ -22,6 +24,14 @@ def wait_until(
             raise AssertionError(f"not met within {seconds:g} s: {what() if callable(what) else what}")
         delay(_POLL_SECONDS)
     return found
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Return whether a process runs; it may end during the call, and a zombie does not run."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def drain(worker: Any) -> None:

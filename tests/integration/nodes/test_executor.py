@@ -17,7 +17,7 @@ import pytest
 import safetensors.numpy
 from kit.errors import raising
 from kit.training import train_task
-from kit.waiting import wait_until
+from kit.waiting import is_alive, wait_until
 from safetensors import SafetensorError
 
 from training_gym.aggregate.outer_step import initial_outer_state, outer_step
@@ -57,7 +57,7 @@ def long(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def children() -> list[psutil.Process]:
-    return [child for child in psutil.Process().children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE]
+    return [child for child in psutil.Process().children(recursive=True) if is_alive(child)]
 
 
 def child_of(executor: Executor) -> psutil.Process:

@@ -8,7 +8,7 @@ from typing import Any
 import psutil
 import pytest
 from kit.training import train_task
-from kit.waiting import wait_until
+from kit.waiting import is_alive, wait_until
 
 from training_gym.runtime.profile import CPU
 from training_gym.spec.config import TrainingSpec
@@ -46,12 +46,8 @@ def task(alone: Executor, tmp_path: Path) -> dict[str, Any]:
 
 def processes_of(executor: Executor) -> list[psutil.Process]:
     """Return the living training processes, process 0 first."""
-    found = [one for one in psutil.Process().children(recursive=True) if one.status() != psutil.STATUS_ZOMBIE]
+    found = [one for one in psutil.Process().children(recursive=True) if is_alive(one)]
     return sorted((one for one in found if one.cwd() == str(executor.workdir)), key=lambda one: one.create_time())
-
-
-def is_alive(process: psutil.Process) -> bool:
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
 
 
 def replayed(executor: Executor, task: dict[str, Any], result: dict[str, Any], segment: int) -> str:

@@ -11,7 +11,7 @@ import pytest
 from kit.engines.ipfs_processes import StoreProcess
 from kit.nodes.node_work_fixtures import TRAINING, Killed, Market, OneNode, stored_spec
 from kit.training import train_task
-from kit.waiting import wait_until
+from kit.waiting import is_alive, wait_until
 
 from training_gym.runtime.profile import CPU
 from zoo_compute.node.execution.executor import Executor
@@ -76,4 +76,4 @@ def test_processes_end_with_killed_node(store: StoreProcess, tmp_path: Path, sta
         family = psutil.Process(node.pid).children(recursive=True)
         node.kill()
     assert len(family) == 2
-    wait_until(lambda: not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in family))
+    wait_until(lambda: not any(map(is_alive, family)))

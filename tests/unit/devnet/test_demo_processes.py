@@ -9,7 +9,7 @@ from typing import Any
 
 import psutil
 import pytest
-from kit.waiting import wait_until
+from kit.waiting import is_alive, wait_until
 
 from zoo_compute.base.models import Event
 from zoo_compute.demo.processes import HONEST, NODE, PINS, ROUNDS, ProcessLoss, checks, format_report, helpers
@@ -59,7 +59,7 @@ def test_one_process_is_killed_in_honest_unit(directory: StateDirectory, node: p
         incident.process(event)
     assert helpers(node) == [first]
     incident.process(_step(0))
-    wait_until(lambda: not first.is_running() or first.status() == psutil.STATUS_ZOMBIE)
+    wait_until(lambda: not is_alive(first))
 
 
 def test_honest_nodes_join_after_repeated_unit(directory: StateDirectory) -> None:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import psutil
-from kit.waiting import wait_until
+from kit.waiting import is_alive, wait_until
 
 TESTS = Path(__file__).parents[2]
 PROGRAM = """
@@ -26,4 +26,4 @@ def test_engine_ends_with_killed_test_process() -> None:
         engine = psutil.Process(int(tests.stdout.readline()))
         assert engine.is_running()
         tests.send_signal(signal.SIGKILL)
-    wait_until(lambda: not psutil.pid_exists(engine.pid) or engine.status() == psutil.STATUS_ZOMBIE)
+    wait_until(lambda: not is_alive(engine))
