@@ -26,6 +26,7 @@ def asked_of(world: VerificationWorld, sample_id: int) -> str:
 
 def seen(world: VerificationWorld, node: str, *minutes_ago: int) -> None:
     """Record heartbeats of the node so many minutes ago."""
+    now = utc_now()  # once: a minute that ends in between would leave a gap
     for ago in minutes_ago:
-        at = utc_now() - timedelta(minutes=ago)
+        at = now - timedelta(minutes=ago)
         world.call(record_repository.mark_minute, node, *minute_of(at.timestamp()))
