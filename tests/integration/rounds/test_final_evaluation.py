@@ -42,7 +42,7 @@ def verifiers(world: VerificationWorld) -> list[str]:
 
 def trained(world: VerificationWorld, rounds: int = 1, **data: int) -> str:
     """Return a job whose first round is delivered; it is large enough for verifiers."""
-    training: dict[str, Any] = {**SPEC["training_config"], "rounds": rounds, "batch_size": 512}  # type: ignore[dict-item]
+    training = {**SPEC["training_config"], "rounds": rounds, "batch_size": 512}
     document = {**world.spec.to_dict(), "training_config": training, "data_config": {"dataset": world.spec.dataset}}
     document["data_config"] |= data
     return world.delivered_job([world.node(), world.node()], document=document)
@@ -74,8 +74,9 @@ def final_loss(world: VerificationWorld, job_id: str) -> tuple[str | None, int |
 
 def loss_of(world: VerificationWorld, job_id: str, round_: int) -> tuple[str | None, int | None]:
     query = select(Checkpoint.validation_loss, Checkpoint.validation_samples)
+    row: tuple[str | None, int | None]
     [row] = world.tuples(query.where(Checkpoint.job_id == job_id, Checkpoint.round == round_))
-    return row  # type: ignore[no-any-return]
+    return row
 
 
 def by_market(world: VerificationWorld, job_id: str) -> tuple[str | None, int | None]:
