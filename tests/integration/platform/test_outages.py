@@ -8,12 +8,14 @@ from types import SimpleNamespace
 import httpx
 import pytest
 from kit.api.clients import accepted, sign_in
-from kit.api.provider_calls import beat, register
+from kit.api.provider_calls import beat
 from kit.jobs.jobs_fixtures import World
 from kit.waiting import wait_until
 from redis import Redis
 from sqlalchemy import select, update
+from starlette.testclient import TestClient
 
+from market.app import create_app
 from market.domain.network import DEVNET
 from market.platform.db.base import utc_now
 from market.platform.db.session import Database
@@ -120,15 +122,14 @@ def test_first_call_after_outage_is_not_refused(api: httpx.Client, services: Ser
     accepted(caller.post(f"/v1/leases/{lease['id']}/heartbeat", json=body))
 
 
-def test_api_process_reports_periodically_and_records_outage(api: httpx.Client, world: World) -> None:
-    register(sign_in(api))
-
+def test_api_process_reports_periodically_and_records_outage(world: World, settings: Settings) -> None:
     def seen() -> object:
         return world.call(lambda session: session.get(ComponentHeartbeat, outages.API))
 
-    wait_until(lambda: seen() is not None)
-    _seen(world, outages.API, 5 * MINUTE)
-    wait_until(lambda: world.all(select(Outage)))
+    with TestClient(create_app(settings)):  # nobody calls it
+        wait_until(lambda: seen() is not None)
+        _seen(world, outages.API, 5 * MINUTE)
+        wait_until(lambda: world.all(select(Outage)))
 
 
 def test_sweep_records_long_absence_of_sweeps(world: World, sweep_once: Callable[[], None]) -> None:

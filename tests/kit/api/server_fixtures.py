@@ -93,10 +93,19 @@ def settings(common_settings: Settings, database_url: str) -> Settings:
 
 @pytest.fixture(scope="session")
 def server(common_settings: Settings) -> Iterator[tuple[FastAPI, str]]:
-    """The API and its URL on a free port; ``app`` gives it its services for each test."""
+    """The API and its URL on a free port; ``app`` gives it its services for each test.
+
+    Its lifespan is off: a report of liveness in the background would reach any test's database at any time.
+    """
     app = create_app(common_settings)
     config = uvicorn.Config(
-        app, host="127.0.0.1", port=0, http=BoundedProtocol, log_config=None, timeout_graceful_shutdown=1
+        app,
+        host="127.0.0.1",
+        port=0,
+        http=BoundedProtocol,
+        log_config=None,
+        timeout_graceful_shutdown=1,
+        lifespan="off",
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
