@@ -221,13 +221,15 @@ TRIALS: dict[str, Method] = {
     "rounds of 15, 1365 entries at 4 bits": _ours(15, 4, top_k=1365, down_top_k=1365),
     "rounds of 20": _ours(20),
     "rounds of 20, error feedback 0.5": _ours(20, error_feedback_decay=0.5),
+    "rounds of 18": _ours(18),
+    "rounds of 18, error feedback 0.5": _ours(18, error_feedback_decay=0.5),
     "rounds of 10": _ours(10),
     "rounds of 10, 4 bits": _ours(10, 4),
     "rounds of 5": _ours(5),
     "rounds of 30, 4 bits": _ours(30, 4),
     **{
         f"DiLoCo, rounds of {steps}, outer rate {rate}, momentum {momentum}": _diloco(steps, rate, momentum)
-        for steps in (10, 30)
+        for steps in (5, 10, 30)
         for rate, momentum in ((1.0, 0.0), (0.7, 0.5), (0.9, 0.5), (0.7, 0.7))
     },
     **{f"SparseLoCo, {top_k} entries": _sparseloco(15, top_k) for top_k in (256, 512, 1024)},
