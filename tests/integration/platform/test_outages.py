@@ -126,7 +126,7 @@ def test_api_process_reports_periodically_and_records_outage(world: World, setti
     def seen() -> object:
         return world.call(lambda session: session.get(ComponentHeartbeat, outages.API))
 
-    with TestClient(create_app(settings)):  # nobody calls it
+    with TestClient(create_app(settings)):
         wait_until(lambda: seen() is not None)
         _seen(world, outages.API, 5 * MINUTE)
         wait_until(lambda: world.all(select(Outage)))
