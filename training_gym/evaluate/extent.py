@@ -86,6 +86,27 @@ def check_record(spec: TrainingSpec, data: bytes, most: int) -> None:
         raise ResultMismatch("evaluation_malformed", "evaluation", detail)
 
 
+def check_receipt_record(spec: TrainingSpec, data: bytes, size: int) -> None:
+    """Check a verifier's record of the first or the final model; not its sums.
+
+    Args:
+        size: samples of the validation split.
+
+    Raises:
+        ResultMismatch: malformed, or not of as many samples as :func:`training_gym.evaluate.loss.evaluate` takes.
+    """
+    rounds = spec.training.rounds
+    most = min(size, evaluation_limit(spec, rounds))
+    check_record(spec, data, most)
+    found = LossSums.from_bytes(data)
+    doubled = MAX_WINDOWS << max(0, (found.samples // MAX_WINDOWS).bit_length() - 1)
+    if found.samples not in (most, doubled) or not is_enough(
+        spec, rounds, found.samples, (found.loss, found.error), size
+    ):
+        detail = f"has {found.samples} samples; expected {MAX_WINDOWS}, doubled until the error is small, or all {most}"
+        raise ResultMismatch("evaluation_malformed", "evaluation", detail)
+
+
 def affordable_samples(spec: TrainingSpec) -> int:
     """Return the samples that a unit evaluates by default; 0: the market evaluates."""
     if spec.training.round_delay or spec.training.averaging != "rounds":

@@ -120,11 +120,13 @@ def _not_waiting(session: Session, settings: Settings, job: Job) -> Iterator[Fin
                 f"{vacant} of its {job.nodes} slots wait for a free node of its class that meets its requirements and "
                 "price.",
             )
-        if asked := evaluations.open_evaluations(session, job.id):
-            yield _finding(
-                FindingCode.BEING_EVALUATED,
-                f"{asked} verifiers evaluate its first or final model. The last round ends with their result.",
-            )
+        for model in ("first", "final"):
+            if asked := evaluations.open_evaluations(session, job.id, final=model == "final"):
+                verifiers = "1 verifier is" if asked == 1 else f"{asked} verifiers are"
+                yield _finding(
+                    FindingCode.BEING_EVALUATED,
+                    f"{verifiers} asked to evaluate its {model} model. The last round waits for the result.",
+                )
     if job.status in _TRAINED and (dissenting := dissenting_nodes(session, job.id)):
         yield _finding(
             FindingCode.PROBES_DIFFER,

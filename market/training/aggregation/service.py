@@ -20,6 +20,7 @@ from market.platform.storage.client import Storage
 from market.settings import Settings
 from market.training.aggregation import repository as aggregation_repository
 from market.training.aggregation import tree
+from market.training.aggregation.final_model import evaluated_final_model, evaluated_units, release_model
 from market.training.aggregation.memory import has_memory
 from market.training.aggregation.models import AggregationLeaf
 from market.training.aggregation.payloads import (
@@ -48,11 +49,10 @@ from market.training.checkpoints.service import (
     rollbacks,
     store_checkpoint,
 )
-from market.training.evaluation.service import receipt_loss, take_unit_losses
+from market.training.evaluation.service import corrects_first_loss, take_unit_losses
 from market.training.leases import evaluations
 from market.training.leases import repository as leases_repository
 from market.training.leases.service import abandon, stop_training
-from market.training.replication.release import unpin_unneeded
 from market.training.rounds.service import fail_job
 from market.training.rounds.state import round_state
 from market.training.units import repository as units_repository
@@ -67,7 +67,7 @@ from training_gym.model.layout import Arrays
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import PayloadError
 from zoo_protocol.payments.job_record import MAX_ROLLBACKS, ROLLED_BACK
-from zoo_protocol.verification.training_faults import FINAL_LOSS, STEP_NOT_FINITE, KnownLoss, Rollback, loss_fault
+from zoo_protocol.verification.training_faults import LOSS_SPIKE, STEP_NOT_FINITE, KnownLoss, Rollback
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,18 +103,7 @@ def aggregate(database: Database, settings: Settings, storage: Storage, job_id: 
         if round_ is None or not has_memory(settings, round_.spec, len(round_.parts), job_id):
             return
         try:
-            if round_.rollback is None:
-                stored, verdicts = _build_checkpoint(storage, job_id, round_)
-                if round_.is_last:
-                    where = job_id, round_.spec, stored.cid, round_.number + 1
-                    if (loss := receipt_loss(database, settings, storage, *where)) is None:
-                        return  # verifiers evaluate the model; their results bring the next call
-                    stored = replace(stored, loss=loss)
-                    round_ = replace(round_, rollback=_final_rollback(storage, settings, round_, stored))
-                if round_.rollback is not None:
-                    _release_model(database, storage, job_id, stored)
-        except PayloadError:
-            round_ = replace(round_, rollback=Rollback(best_round(round_.losses), STEP_NOT_FINITE))
+            made = _make_checkpoint(database, settings, storage, job_id, round_)
         except tree.SumLost as lost:
             with database.transaction() as session:
                 tree.recompute_sum(session, job_id, round_.number, lost.cid)
@@ -122,30 +111,39 @@ def aggregate(database: Database, settings: Settings, storage: Storage, job_id: 
         except PayloadsLost as lost:
             tree.exclude_lost_payloads(database, job_id, lost)
             return
-        if round_.rollback is not None:
-            if not _may_roll_back(database, job_id, round_):
-                return
-            stored, verdicts = _repeat_checkpoint(database, settings, storage, job_id, round_, round_.rollback)
+        if made is None:
+            return
         with database.transaction() as session:
-            _apply(session, job_id, round_, stored, verdicts)
+            _apply(session, job_id, *made)
         tree.drop_stale_leaves(database, storage, job_id)
 
 
-def _final_rollback(storage: Storage, settings: Settings, round_: _Round, stored: StoredCheckpoint) -> Rollback | None:
-    """Return the rollback that the final model needs: no later round sees its loss."""
-    known = [loss for _, loss in sorted(round_.losses.items())]
-    if loss_fault([*known, final := stored.loss.known()]) is None:
+def _make_checkpoint(
+    database: Database, settings: Settings, storage: Storage, job_id: str, round_: _Round
+) -> tuple[_Round, StoredCheckpoint, dict[int, Verdict]] | None:
+    """Return the round, with a rollback if it needs one, its checkpoint and verdicts; None: a later call goes on."""
+    rollback = round_.rollback
+    if rollback is None:
+        try:
+            stored, verdicts = _build_checkpoint(storage, job_id, round_)
+        except PayloadError:
+            rollback = Rollback(best_round(round_.losses), STEP_NOT_FINITE)
+        else:
+            if round_.is_last:
+                known = round_.losses, round_.best_cid
+                found = evaluated_final_model(database, settings, storage, job_id, round_.spec, stored, *known)
+                if found is None:
+                    return None
+                stored, rollback = found
+            if rollback is None:
+                return round_, stored, verdicts
+            release_model(database, storage, job_id, stored)
+    elif rollback.reason == LOSS_SPIKE and corrects_first_loss(database, settings, storage, job_id, round_.spec):
         return None
-    parameters = load_parameters(storage, round_.spec, round_.best_cid)  # its known loss may be of few samples
-    best = model_loss(storage, settings, round_.spec, parameters, round_.number + 1).known()
-    return Rollback(best_round(round_.losses), FINAL_LOSS) if loss_fault([*known[:1], best, final]) else None
-
-
-def _release_model(database: Database, storage: Storage, job_id: str, spoiled: StoredCheckpoint) -> None:
-    """Unpin the files of a final model that becomes no checkpoint; the next call stores them."""
-    with database.transaction() as session:
-        kept = {cid for one in checkpoints_repository.checkpoints(session, job_id) for cid in one.file_cids}
-    unpin_unneeded(database, storage, job_id, set(spoiled.files) - kept)
+    round_ = replace(round_, rollback=rollback)
+    if not _may_roll_back(database, job_id, round_):
+        return None
+    return round_, *_repeat_checkpoint(database, settings, storage, job_id, round_, rollback)
 
 
 def _may_roll_back(database: Database, job_id: str, round_: _Round) -> bool:
@@ -219,7 +217,8 @@ def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
         if not leaves:
             if not state.can_close(utc_now()):
                 return None
-            parts = [aggregation_input(job, unit) for unit in _undisputed(units.values())]
+            usable = evaluated_units(session, job, _undisputed(units.values()))
+            parts = [aggregation_input(job, unit) for unit in usable]
             if lacks_quorum(checkpoints, own, job.nodes, len(parts)):
                 parts = []  # they join the next round late
             shares = tree.shape(session, settings, spec, parts, {unit.id: unit.provider for unit in units.values()})

@@ -35,9 +35,12 @@ def pins_of_job(session: Session, job_id: str) -> dict[int, list[str]]:
 
 
 def jobs_without_a_loss(session: Session) -> Sequence[str]:
-    """Return the ids of unsettled jobs with a checkpoint without validation loss, oldest first."""
+    """Return the ids of unsettled matched jobs with a checkpoint without validation loss, oldest first.
+
+    A job that waits for nodes may never train, so its first model is not evaluated.
+    """
     unknown = select(Checkpoint.job_id).where(Checkpoint.validation_loss.is_(None))
-    query = select(Job.id).where(Job.id.in_(unknown), IS_OPEN)
+    query = select(Job.id).where(Job.id.in_(unknown), IS_OPEN, Job.matched_at.is_not(None))
     return session.scalars(query.order_by(Job.created_at, Job.id)).all()
 
 

@@ -27,7 +27,7 @@ from market.training.units.facts import unit_spec
 from market.training.units.models import Unit
 from training_gym.compress.link_adaptation import with_top_k
 from training_gym.compress.payload_format import decode, payload_size
-from training_gym.evaluate.extent import check_record, evaluation_limit
+from training_gym.evaluate.extent import check_receipt_record, check_record
 from training_gym.exchange.deadlines import start_slot_state
 from training_gym.exchange.early_start import start_parameters
 from training_gym.model.layout import NamedArrays
@@ -114,9 +114,8 @@ def check(storage: Storage, lease: Lease, found: tuple[Job, Unit] | None, result
 
 
 def _check_record(task: dict[str, Any], record: str) -> Refusal | None:
-    spec = TrainingSpec.from_dict(task["spec"])
     try:
-        check_record(spec, record.encode(), evaluation_limit(spec, spec.training.rounds))
+        check_receipt_record(TrainingSpec.from_dict(task["spec"]), record.encode(), task["split_samples"])
     except GymError as error:
         return Refusal(error.code, "record", str(error))
     return None

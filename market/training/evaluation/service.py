@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from market.domain.lifecycle import JobStatus, UnitStatus
 from market.domain.verification.sampling import FLAGGED_UNITS
 from market.jobs import repository as jobs_repository
-from market.platform.db.session import Database
+from market.platform.db.session import Database, enqueue_after_commit
 from market.platform.events.service import emit
 from market.platform.storage.client import Storage
 from market.platform.storage.errors import BlobCorrupt, BlobNotFound
@@ -27,6 +27,7 @@ from market.training.checkpoints.service import (
     ModelLoss,
     dataset_manifest,
     load_parameters,
+    loss_in,
     loss_of,
     model_loss,
     validation_split,
@@ -70,7 +71,8 @@ def receipt_loss(
     Raises:
         StorageError: storage failed. GymError: the dataset or the base model does not match its manifest.
     """
-    if is_by_verifiers(spec, validation_size(spec, dataset_manifest(storage, spec))):
+    size = validation_size(spec, dataset_manifest(storage, spec))
+    if is_by_verifiers(spec, size):
         with database.transaction() as session:
             job = jobs_repository.lock_job(session, job_id)
             if (found := evaluations.agreed_record(session, job_id, checkpoint_cid)) is not None:
@@ -78,7 +80,7 @@ def receipt_loss(
             if (
                 job is not None
                 and job.status == JobStatus.RUNNING
-                and evaluations.request(session, settings, job, checkpoint_cid)
+                and evaluations.request(session, settings, job, checkpoint_cid, size)
             ):
                 return None
     parameters = load_parameters(storage, spec, checkpoint_cid)
@@ -108,9 +110,7 @@ def validate(database: Database, settings: Settings, storage: Storage, job_id: s
             if loss is None:
                 break
             with database.transaction() as session:
-                row = session.get_one(Checkpoint, checkpoint.id)
-                row.validation_loss, row.validation_error, row.validation_samples = loss
-                emit(session, job_id, "validation", {"round": row.round, "cid": row.cid, **loss._asdict()})
+                _record(session, session.get_one(Checkpoint, checkpoint.id), loss)
         if alone:
             examine(database, settings, storage, job_id)
 
@@ -140,8 +140,33 @@ def take_unit_losses(session: Session, job_id: str, spec: TrainingSpec, units: I
     found = pooled([LossSums.from_bytes(record.encode()) for _, record in done])
     if found is None or (row.round == 0 and not is_enough_of_first(spec, found)):
         return
-    row.validation_loss, row.validation_error, row.validation_samples = loss = loss_of(found)
-    emit(session, job_id, "validation", {"round": row.round, "cid": row.cid, **loss._asdict()})
+    _record(session, row, loss_of(found))
+
+
+def corrects_first_loss(
+    database: Database, settings: Settings, storage: Storage, job_id: str, spec: TrainingSpec
+) -> bool:
+    """Evaluate a first model that verifiers evaluated; return True if another loss is recorded now.
+
+    A false first loss makes spikes of right ones, so a rollback needs the market's own. Raises as :func:`receipt_loss`.
+    """
+    with database.transaction() as session:
+        row = checkpoints_repository.checkpoint(session, job_id, 0)
+        record = None if row is None else evaluations.agreed_record(session, job_id, row.cid)
+        if row is None or record is None or loss_in(row) != loss_of(record):
+            return False
+    own = model_loss(storage, settings, spec, load_parameters(storage, spec, row.cid), 0)
+    if own == loss_of(record):
+        return False
+    with database.transaction() as session:
+        _record(session, session.get_one(Checkpoint, row.id), own)
+        enqueue_after_commit(session, "jobs.dispatch", job_id)
+    return True
+
+
+def _record(session: Session, row: Checkpoint, loss: ModelLoss) -> None:
+    row.validation_loss, row.validation_error, row.validation_samples = loss
+    emit(session, row.job_id, "validation", {"round": row.round, "cid": row.cid, **loss._asdict()})
 
 
 def has_outlier_flag(session: Session, unit: UnitSummary) -> bool:

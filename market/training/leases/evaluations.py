@@ -6,23 +6,24 @@ share of a unit's work. No claim is shown to a verifier, so it has nothing to co
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from random import SystemRandom
 
 from sqlalchemy.orm import Session
 
 from market.domain.money import unit_price
+from market.domain.nodes.reliability import DEMOTION_BPS
 from market.jobs.models import Job
 from market.platform.db.base import utc_now
 from market.providers import service as providers
 from market.providers.record import reliability
 from market.providers.service import VerifierSummary
 from market.settings import Settings
+from market.training.checkpoints import repository as checkpoints_repository
 from market.training.leases import repository as leases_repository
 from market.training.leases.models import Lease
 from market.training.leases.schemas import LeaseKind
 from market.training.leases.service import create_lease
-from training_gym.evaluate.extent import TRAINING_PARTS
 from training_gym.evaluate.sums import LossSums
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.costs import flops_per_evaluation, flops_per_unit
@@ -40,24 +41,46 @@ def agreed_record(session: Session, job_id: str, checkpoint_cid: str) -> LossSum
     return LossSums.from_bytes(record.encode()) if count >= EQUAL else None
 
 
-def open_evaluations(session: Session, job_id: str) -> int:
-    """Return how many verifiers evaluate a model of the job."""
-    return len(_open(leases_repository.evaluations(session, job_id)))
+def open_evaluations(session: Session, job_id: str, *, final: bool) -> int:
+    """Return how many verifiers are asked for the job's first or ``final`` model and have not answered."""
+    first, others = _by_model(session, job_id)
+    return len(_open(others if final else first))
+
+
+def final_asked_at(session: Session, job_id: str) -> datetime | None:
+    """Return when verifiers were first asked for the newest final model; None: for none."""
+    _, final = _by_model(session, job_id)
+    return min((one.created_at for one in final if _cid(one) == _cid(final[-1])), default=None)
+
+
+def were_asked_since(session: Session, job_id: str, since: datetime) -> bool:
+    """Return True if verifiers were asked for a model of the job after ``since``."""
+    return any(one.created_at > since for one in leases_repository.evaluations(session, job_id))
 
 
 def is_awaited(session: Session, settings: Settings, job: Job) -> bool:
-    """Return True while verifiers evaluate a model; ask others for those who failed."""
-    leases = leases_repository.evaluations(session, job.id)
-    if not leases or agreed_record(session, job.id, _cid(leases[-1])) is not None:
-        return False
-    return request(session, settings, job, _cid(leases[-1]))
+    """Return True while verifiers evaluate the first or the newest final model; ask others for those who failed.
+
+    A first model whose loss is known is not awaited: the market may have evaluated it.
+    """
+    first, final = _by_model(session, job.id)
+    row = checkpoints_repository.checkpoint(session, job.id, 0)
+    if row is None or row.validation_loss is not None:
+        first = []
+    return any(
+        agreed_record(session, job.id, _cid(leases[-1])) is None
+        and request(session, settings, job, _cid(leases[-1]), leases[-1].task["split_samples"])
+        for leases in (first, final)
+        if leases
+    )
 
 
-def request(session: Session, settings: Settings, job: Job, checkpoint_cid: str) -> bool:
+def request(session: Session, settings: Settings, job: Job, checkpoint_cid: str, size: int) -> bool:
     """Ask as many verifiers as an agreement lacks; return False if too few are left.
 
-    They are of one class and of different owners, not the payer's. After the time of a replay none is asked. The job is
-    locked.
+    Their records must have as many samples as a split of ``size`` needs.
+    They are of one class and of different owners, not the payer's. After the time of a replay none is asked. The caller
+    has locked the job.
     """
     leases = _of_checkpoint(session, job.id, checkpoint_cid)
     asked = [one for one in leases if one.pulled_at is not None or one in _open(leases)]  # others were busy
@@ -73,6 +96,7 @@ def request(session: Session, settings: Settings, job: Job, checkpoint_cid: str)
             "job_id": job.id,
             "spec": job.spec,
             "checkpoint_cid": checkpoint_cid,
+            "split_samples": size,
             "environment": verifier.environment_class,
         }
         create_lease(
@@ -96,13 +120,19 @@ def record_result(session: Session, job: Job, lease: Lease, record: str) -> None
     spec, now = TrainingSpec.from_dict(job.spec), utc_now()
     price = unit_price(job.clearing_price_wei or 0, job.unit_weight_us)
     samples = LossSums.from_bytes(agreed.encode()).samples
-    share = price * samples * flops_per_evaluation(spec) // flops_per_unit(spec)
-    replayed_wei = min(share, price * job.nodes * job.rounds // TRAINING_PARTS)  # a false record may count too many
+    replayed_wei = price * samples * flops_per_evaluation(spec) // flops_per_unit(spec)
     for one in known:
         if one.result == agreed:
             reliability.record_replay(session, one.holder, replayed_wei, now)
         else:
             reliability.record_wrong_evaluation(session, one.holder, now)
+
+
+def _by_model(session: Session, job_id: str) -> tuple[list[Lease], list[Lease]]:
+    """Return the leases for the first model, and those for models of the last round."""
+    row, leases = checkpoints_repository.checkpoint(session, job_id, 0), leases_repository.evaluations(session, job_id)
+    first = [one for one in leases if row is not None and _cid(one) == row.cid]
+    return first, [one for one in leases if one not in first]
 
 
 def _of_checkpoint(session: Session, job_id: str, checkpoint_cid: str) -> list[Lease]:
@@ -124,19 +154,17 @@ def _most_common(leases: Sequence[Lease]) -> tuple[str, int]:
 
 
 def _draw(session: Session, settings: Settings, job: Job, asked: Sequence[Lease], count: int) -> list[VerifierSummary]:
-    """Draw ``count`` verifiers by stake times reliability; empty if there are fewer.
-
-    Their class is that of those asked before, else the job's, else the most frequent one.
-    """
+    """Draw ``count`` verifiers by stake times reliability, demoted ones last; empty if there are fewer."""
     excluded = providers.of_same_owner(session, job.payer).union(
         *(providers.of_same_owner(session, one.holder) for one in asked)
     )
     live = [one for one in providers.live_verifiers(session, settings, utc_now()) if one.address not in excluded]
-    for environment_class in _classes(job, asked, live):
+    for environment_class in _classes(settings, job, asked, live):
         drawn: list[VerifierSummary] = []
         left = [one for one in live if one.environment_class == environment_class]
         while left and len(drawn) < count:
-            drawn += SystemRandom().choices(left, [one.weight for one in left])
+            preferred = [one for one in left if one.reliability_bps >= DEMOTION_BPS] or left
+            drawn += SystemRandom().choices(preferred, [one.weight for one in preferred])
             owned = providers.of_same_owner(session, drawn[-1].address)
             left = [one for one in left if one.address not in owned]
         if len(drawn) == count:
@@ -144,8 +172,17 @@ def _draw(session: Session, settings: Settings, job: Job, asked: Sequence[Lease]
     return []
 
 
-def _classes(job: Job, asked: Sequence[Lease], live: Collection[VerifierSummary]) -> list[str]:
+def _classes(
+    settings: Settings, job: Job, asked: Sequence[Lease], live: Collection[VerifierSummary]
+) -> Sequence[str | None]:
+    """Return the classes to draw from, in order: that of those asked before, or the job's.
+
+    With the operator's list of classes the others follow, the most frequent first. Without it two nodes of an invented
+    class would be drawn for certain.
+    """
     if asked:
         return [str(asked[0].task["environment"])]
+    if settings.accepted_classes is None:
+        return [job.environment_class]
     found = Counter(one.environment_class for one in live)
     return sorted(found, key=lambda one: (one != job.environment_class, -found[one], one))

@@ -28,6 +28,12 @@ def unneeded_states(session: Session, job_id: str) -> set[str]:
     return {cid for cid in session.scalars(query) if cid is not None}
 
 
+def evaluated_models(session: Session, job_id: str) -> set[str]:
+    """Return the checkpoint CIDs that verifiers were asked to evaluate."""
+    query = select(Lease.task["checkpoint_cid"].astext).where(Lease.job_id == job_id, Lease.kind == "evaluate")
+    return set(session.scalars(query))
+
+
 def _is_evidence() -> ColumnElement[bool]:
     """Match replica states that a rejected unit ends in or started from."""
     after = aliased(Unit)

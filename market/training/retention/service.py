@@ -2,7 +2,8 @@
 
 Receipts stay verifiable from chain and storage: record, models, manifests, payloads and evidence are kept. Deleted for
 jobs that ended long ago are outer states, updates and replica states in storage, and leases and events in the database.
-Files of the checkpoint that an extension starts from, and of the last one, are kept too.
+So are final models that verifiers evaluated and that became no checkpoint. Files of the checkpoint that an extension
+starts from, and of the last one, are kept too.
 A job is marked after all deletions, so that an interrupted purge is repeated.
 
 A state that was revealed for a replay is released when its unit cannot be disputed any more. A published state of a
@@ -22,6 +23,7 @@ from market.platform.storage.client import Storage
 from market.platform.storage.errors import StorageError, StorageUnavailable
 from market.training.aggregation.rollback import continued_checkpoint
 from market.training.checkpoints import repository as checkpoints_repository
+from market.training.checkpoints.service import StoredCheckpoint
 from market.training.leases.verification_hooks import hooks
 from market.training.replication import repository as replication_repository
 from market.training.replication.release import unpin_unneeded
@@ -59,27 +61,39 @@ def purge_expired(database: Database, storage: Storage, kept: timedelta, now: da
 def _release_files(database: Database, storage: Storage, job_id: str) -> None:
     with database.transaction() as session:
         checkpoints = checkpoints_repository.checkpoints(session, job_id)
-        states = repository.unneeded_states(session, job_id)
+        states, evaluated = repository.unneeded_states(session, job_id), repository.evaluated_models(session, job_id)
         kept = set(checkpoints[-1:])
         if checkpoints:  # an extension starts from one of these, whose files an earlier checkpoint may share
             units = units_repository.units_of_round(session, job_id, checkpoints[-1].round)
             kept.add(continued_checkpoint(session.get_one(Job, job_id), checkpoints, units))
     of_kept = {cid for one in kept for cid in one.file_cids}
     for_training = {cid for one in checkpoints for cid in _for_training(storage, one.cid)} - of_kept
-    unpin_unneeded(database, storage, job_id, states | for_training)
+    unused = {cid for one in evaluated - {one.cid for one in checkpoints} for cid in _files(storage, one)}
+    unused -= {cid for one in checkpoints for cid in one.file_cids}
+    unpin_unneeded(database, storage, job_id, states | for_training | unused)
     with database.transaction() as session:
         repository.mark_files_released(session, job_id, for_training)
 
 
 def _for_training(storage: Storage, manifest_cid: str) -> list[str]:
     """Return the files of a checkpoint that only training needs. Raises StorageUnavailable."""
+    manifest = _manifest(storage, manifest_cid)
+    return [] if manifest is None else [cid for cid in (manifest.outer_state, manifest.update) if cid is not None]
+
+
+def _files(storage: Storage, manifest_cid: str) -> list[str]:
+    """Return all files of a model, also its manifest. Raises StorageUnavailable."""
+    manifest = _manifest(storage, manifest_cid)
+    return [] if manifest is None else StoredCheckpoint(manifest_cid, manifest).files
+
+
+def _manifest(storage: Storage, cid: str) -> CheckpointManifest | None:
     try:
-        manifest = CheckpointManifest.from_bytes(storage.get(manifest_cid, max_bytes=MAX_MANIFEST_BYTES))
+        return CheckpointManifest.from_bytes(storage.get(cid, max_bytes=MAX_MANIFEST_BYTES))
     except StorageUnavailable:
         raise
     except StorageError:  # lost or corrupt: its file list is unknown
-        return []
-    return [cid for cid in (manifest.outer_state, manifest.update) if cid is not None]
+        return None
 
 
 def needs_file(session: Session, cid: str) -> bool:

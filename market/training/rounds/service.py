@@ -36,6 +36,7 @@ from market.training.checkpoints.service import (
     store_checkpoint,
     validation_split,
 )
+from market.training.leases import evaluations
 from market.training.leases.schemas import LeaseKind
 from market.training.leases.service import cancel_now, create_lease, stop_training
 from market.training.matching import spares
@@ -124,9 +125,13 @@ def _advance_round(session: Session, settings: Settings, job: Job) -> None:
     if job.paused_at is not None:
         _drain_paused_job(session, settings, job, slots, units, next_units)
         return
-    _offer_units(session, settings, job, slots, units, next_units, checkpoint)
-    spares.offer_prefetch_leases(session, settings, job, checkpoint)
     state, now = round_state(session, job, units, settings), utc_now()
+    if state.can_close(now) and evaluations.open_evaluations(session, job.id, final=True):
+        _free_nodes_with_results(slots, units)
+    else:
+        _offer_units(session, settings, job, slots, units, next_units, checkpoint)
+        spares.offer_prefetch_leases(session, settings, job, checkpoint)
+        state, now = round_state(session, job, units, settings), utc_now()
     if state.can_close(now):
         enqueue_after_commit(session, "jobs.aggregate", job.id)
     elif state.is_infeasible(now) and state.is_infeasible(now - outages.outage_time(session, state.started_at, now)):
@@ -134,11 +139,21 @@ def _advance_round(session: Session, settings: Settings, job: Job) -> None:
 
 
 def _handle_infeasible_round(session: Session, job: Job, state: RoundState, now: datetime) -> None:
-    """Restart the timeout after a market outage if nodes train again; else fail the job."""
-    if state.open and providers.had_outage(session, job.round_started_at or job.created_at, now):
+    """Restart the timeout after a market outage or an evaluation if nodes train again; else fail the job."""
+    since = job.round_started_at or job.created_at
+    had_pause = providers.had_outage(session, since, now) or evaluations.were_asked_since(session, job.id, since)
+    if state.open and had_pause:
         job.round_started_at = now
     else:
         fail_job(session, job, "no_capacity")
+
+
+def _free_nodes_with_results(slots: Sequence[Slot], units: Sequence[Unit]) -> None:
+    """Free the nodes that no work is left for while verifiers evaluate the final model."""
+    delivered = {unit.slot for unit in units if unit.status in units_repository.DELIVERED_UNIT}
+    for slot in slots:
+        if slot.slot in delivered:
+            slot.provider = None
 
 
 def _offer_units(

@@ -41,7 +41,8 @@ def manifest(world: World, checkpoint: Checkpoint) -> CheckpointManifest:
 
 
 def rollbacks(world: World, job_id: str) -> list[Any]:
-    rows = world.all(select(JobEventRow).where(JobEventRow.job_id == job_id, JobEventRow.kind == "rollback"))
+    query = select(JobEventRow).where(JobEventRow.job_id == job_id, JobEventRow.kind == "rollback")
+    rows = world.all(query.order_by(JobEventRow.id))
     return [row.data for row in rows]
 
 

@@ -8,7 +8,7 @@ Every path names a verified file; ``output`` names an existing directory.
 - ``replay``: the same without output, and segment, start_leaf (0x hex), state (path; null for segment 0).
   ``across`` (true) allows a unit of another environment class: the uncompressed end state is written to output.
   ``inner`` (step, nonce as 0x hex) requests the digest of the first segment's state after that step
-- ``evaluate``: spec, checkpoint, validation_data, base (paths by file name, or null); as the final model
+- ``evaluate``: spec, environment, checkpoint, validation_data, base (paths by file name, or null); as the final model
 - ``catch_up``: spec, checkpoint (an earlier model), updates (paths, the oldest first), output: the model's file
 - ``probe``: no fields
 - ``probe_job``: as ``train`` without output; two steps of the job's shapes (``training_gym.units.probe``)
@@ -113,6 +113,14 @@ def take_spec(task: Task) -> TrainingSpec:
     return TrainingSpec.from_dict(take(task, "spec", dict))
 
 
+def require_environment(task: Task, environment: str) -> str:
+    """Return the task's environment class. Raises TaskError: it is not ``environment``."""
+    wanted = take_hash(task, "environment")
+    if wanted != environment and not is_across(task):
+        raise TaskError("environment_mismatch", "task.environment", f"is {wanted}; this process is of {environment}")
+    return wanted
+
+
 def take_unit(task: Task, environment: str, device: str) -> Unit:
     """Return the unit of a ``train`` or ``replay`` task.
 
@@ -121,9 +129,7 @@ def take_unit(task: Task, environment: str, device: str) -> Unit:
         SpecError, StateError: malformed specification or input file.
     """
     spec = take_spec(task)
-    wanted = take_hash(task, "environment")
-    if wanted != environment and not is_across(task):
-        raise TaskError("environment_mismatch", "task.environment", f"is {wanted}; this process is of {environment}")
+    wanted = require_environment(task, environment)
     return Unit(
         spec=spec,
         job_id=take_hash(task, "job_id"),

@@ -35,6 +35,7 @@ from zoo_compute.node.execution.tasks import (
     TaskError,
     catch_up_model,
     is_across,
+    require_environment,
     take,
     take_base,
     take_count,
@@ -168,12 +169,15 @@ class Trainer:
         return nullcontext(self.train) if self.group is None else self.group.training(dict(task), unit)
 
     def _unit(self, task: Task) -> Unit:
-        """Probe again at random: results of a changed device would cost this node its stake."""
+        self._probe_at_random()
+        return take_unit(task, self.environment, self.profile.device)
+
+    def _probe_at_random(self) -> None:
+        """Probe again at random: wrong results of a changed device would count against this node."""
         if secrets.randbelow(_PROBED_EVERY) == 0 and environment_class(self.profile) != self.environment:
             raise ProfileError(
                 "environment_changed", "profile", "a new probe gives another environment class than at the start"
             )
-        return take_unit(task, self.environment, self.profile.device)
 
     def run_unit(self, unit: Unit, output: Path, on_step: OnStep) -> UnitResult:
         """Run a unit, its states in ``output``; raises as :func:`training_gym.units.unit.run_unit`."""
@@ -208,6 +212,8 @@ class Trainer:
         return {"end_leaf": to_hex(end_leaf), "end_state": str(path), "steps": unit.spec.training.segment_steps}
 
     def _evaluate(self, task: Task, on_progress: OnProgress) -> dict[str, Any]:
+        self._probe_at_random()
+        require_environment(task, self.environment)
         spec = take_spec(task)
         parameters = load_state(spec, take_file(task, "checkpoint"))
         validation = take_split(task, spec, "validation_data")

@@ -108,7 +108,8 @@ def model_task(task: dict[str, Any], workspace: Workspace, gateway: GatewayClien
 
     model, dataset = _model_and_dataset(task, spec, workspace, gateway, run)
     data = _shards(spec, dataset.layout, dataset.validation, places, workspace, gateway)
-    return {"spec": task["spec"], "checkpoint": str(model), "validation_data": data, "base": base}
+    files = {"checkpoint": str(model), "validation_data": data, "base": base}
+    return {"spec": task["spec"], "environment": task["environment"], **files}
 
 
 def _model_and_dataset(

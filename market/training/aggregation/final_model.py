@@ -1,0 +1,72 @@
+"""The model of a job's last round, whose loss no later round sees."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from sqlalchemy.orm import Session
+
+from market.jobs.models import Job
+from market.platform.db.session import Database
+from market.platform.storage.client import Storage
+from market.settings import Settings
+from market.training.aggregation.rollback import best_round
+from market.training.checkpoints import repository as checkpoints_repository
+from market.training.checkpoints.service import StoredCheckpoint, load_parameters, model_loss
+from market.training.evaluation.service import corrects_first_loss, receipt_loss
+from market.training.leases import evaluations
+from market.training.replication.release import unpin_unneeded
+from market.training.units.models import Unit
+from training_gym.exchange.deadlines import quorum
+from training_gym.spec.config import TrainingSpec
+from zoo_protocol.verification.training_faults import FINAL_LOSS, KnownLoss, Rollback, loss_fault
+
+
+def evaluated_final_model(
+    database: Database,
+    settings: Settings,
+    storage: Storage,
+    job_id: str,
+    spec: TrainingSpec,
+    stored: StoredCheckpoint,
+    losses: Mapping[int, KnownLoss],
+    best_cid: str,
+) -> tuple[StoredCheckpoint, Rollback | None] | None:
+    """Return a final model with its loss, and the rollback that it needs; None: a later call goes on.
+
+    Verifiers' record may be false, and the best model's known loss is of few samples. So the market evaluates both
+    before a rollback.
+
+    Raises:
+        StorageError: storage failed. GymError: the dataset or the base model does not match its manifest.
+    """
+    loss = receipt_loss(database, settings, storage, job_id, spec, stored.cid, spec.training.rounds)
+    if loss is None:  # verifiers evaluate the model
+        return None
+    known = [one for _, one in sorted(losses.items())]
+    if loss_fault([*known, loss.known()]) is None:
+        return replace(stored, loss=loss), None
+    if corrects_first_loss(database, settings, storage, job_id, spec):
+        return None
+    final, best = (
+        model_loss(storage, settings, spec, load_parameters(storage, spec, cid), spec.training.rounds)
+        for cid in (stored.cid, best_cid)
+    )
+    is_worse = loss_fault([*known[:1], best.known(), final.known()]) is not None
+    return replace(stored, loss=final), Rollback(best_round(losses), FINAL_LOSS) if is_worse else None
+
+
+def evaluated_units(session: Session, job: Job, units: list[Unit]) -> list[Unit]:
+    """Return the units of the final model that verifiers evaluate, or all ``units``.
+
+    One that was uploaded since they were asked would make another model, with other evaluations.
+    """
+    asked_at = evaluations.final_asked_at(session, job.id)
+    early = [unit for unit in units if asked_at is None or unit.uploaded_at is None or unit.uploaded_at <= asked_at]
+    return early if len(early) >= quorum(job.nodes) else units
+
+
+def release_model(database: Database, storage: Storage, job_id: str, spoiled: StoredCheckpoint) -> None:
+    """Unpin the files of a final model that becomes no checkpoint; the next call stores them."""
+    with database.transaction() as session:
+        kept = {cid for one in checkpoints_repository.checkpoints(session, job_id) for cid in one.file_cids}
+    unpin_unneeded(database, storage, job_id, set(spoiled.files) - kept)
