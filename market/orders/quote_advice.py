@@ -74,8 +74,8 @@ def rate_schedule(spec: TrainingSpec) -> str:
         start = "; the start model brings its parameters only: the schedule begins anew"
     if spec.start_checkpoint is not None:
         start = (
-            f"; continues after round {spec.start_round:,} with the checkpoint's parameters, outer momentum and "
-            "residual, on the next data. Replicas begin with fresh optimiser moments and error feedback"
+            "; continues with the checkpoint's parameters, outer momentum and residual. The data go on with round "
+            f"{spec.start_round + 1:,} of this size. Replicas begin with fresh optimiser moments and error feedback"
         )
     return f"warm-up over {training.warmup_steps} steps, then {decay}{start}"
 

@@ -9,7 +9,7 @@ heterogeneous nodes (``benchmarks.detection.consistency``).
 import math
 import statistics
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -46,6 +46,7 @@ class Statistics:
         copied: largest share of positions that another payload of equal size sent too; 0 if all are sent.
         spectrum: largest share of a matrix's energy in one direction, over matrices with a tenth of the energy.
         gain: share of the held-out loss that the payload alone removes; 0 for a loss of zero (text of one byte value).
+            It is also 0 if most payloads of the round spoil the model.
     """
 
     norm: float
@@ -84,6 +85,8 @@ def measure(
             spectrum=max((_one_direction(matrix) for matrix in _matrices(spec, vector)), default=0.0),
             gain=_gain(before, loss(_moved(spec, parameters, vector))),
         )
+    if sum(_harms(one) for one in found.values()) > len(found) / 2:  # the step is too long, not one payload
+        return {slot: replace(one, gain=0.0) for slot, one in found.items()}
     return found
 
 
@@ -94,9 +97,13 @@ def outlier_flags(found: Statistics) -> list[str]:
         "cosine": found.cosine < COSINE,
         "index_overlap": found.overlap < OVERLAP_LOW or found.copied > OVERLAP_HIGH,
         "spectrum": found.spectrum > SPECTRUM,
-        "held_out_loss": not found.gain >= GAIN,  # also true for NaN, if the payload breaks the model
+        "held_out_loss": _harms(found),
     }
     return [code for code, is_unusual in unusual.items() if is_unusual]
+
+
+def _harms(found: Statistics) -> bool:
+    return not found.gain >= GAIN  # also true for NaN, if the payload breaks the model
 
 
 def held_out(validation: Split, seed: bytes) -> list[Sample]:

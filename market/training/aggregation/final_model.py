@@ -12,7 +12,7 @@ from market.settings import Settings
 from market.training.aggregation.rollback import best_round
 from market.training.checkpoints import repository as checkpoints_repository
 from market.training.checkpoints.service import StoredCheckpoint, load_parameters, model_loss
-from market.training.evaluation.service import corrects_first_loss, receipt_loss
+from market.training.evaluation.service import corrects_first_loss, first_loss, receipt_loss
 from market.training.leases import evaluations
 from market.training.replication.release import unpin_unneeded
 from market.training.units.models import Unit
@@ -31,7 +31,7 @@ def evaluated_final_model(
     losses: Mapping[int, KnownLoss],
     best_cid: str,
 ) -> tuple[StoredCheckpoint, Rollback | None] | None:
-    """Return a final model with its loss, and the rollback that it needs; None: a later call goes on.
+    """Return a final model with its loss, and its rollback if any; None: a later call goes on.
 
     Verifiers' record may be false, and the best model's known loss is of few samples. So the market evaluates both
     before a rollback.
@@ -40,9 +40,11 @@ def evaluated_final_model(
         StorageError: storage failed. GymError: the dataset or the base model does not match its manifest.
     """
     loss = receipt_loss(database, settings, storage, job_id, spec, stored.cid, spec.training.rounds)
-    if loss is None:  # verifiers evaluate the model
+    # Units of an only round may have evaluated too few samples.
+    first = None if losses else first_loss(database, settings, storage, job_id, spec)
+    if loss is None or (first is None and not losses):  # verifiers evaluate a model
         return None
-    known = [one for _, one in sorted(losses.items())]
+    known = [one for _, one in sorted(losses.items())] if first is None else [first.known()]
     if loss_fault([*known, loss.known()]) is None:
         return replace(stored, loss=loss), None
     if corrects_first_loss(database, settings, storage, job_id, spec):

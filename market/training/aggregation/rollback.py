@@ -2,7 +2,8 @@
 
 A round is rolled back if the loss of its checkpoint is not finite or spikes. So it is if too many of its replicas
 diverged, or if its outer step is not finite. The next checkpoint then repeats the best one: model and outer state.
-Replica states start afresh, and no payload of a unit begun before is aggregated. Units are verified and paid as usual.
+Replica states start afresh, and no payload of a unit begun before is aggregated. Committed units are verified and paid
+as usual.
 """
 
 from collections import Counter

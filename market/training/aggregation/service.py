@@ -121,7 +121,7 @@ def aggregate(database: Database, settings: Settings, storage: Storage, job_id: 
 def _make_checkpoint(
     database: Database, settings: Settings, storage: Storage, job_id: str, round_: _Round
 ) -> tuple[_Round, StoredCheckpoint, dict[int, Verdict]] | None:
-    """Return the round, with a rollback if it needs one, its checkpoint and verdicts; None: a later call goes on."""
+    """Return the round with its rollback, checkpoint and verdicts; None: a later call goes on."""
     rollback = round_.rollback
     if rollback is None:
         try:

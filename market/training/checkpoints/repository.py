@@ -35,7 +35,7 @@ def pins_of_job(session: Session, job_id: str) -> dict[int, list[str]]:
 
 
 def jobs_without_a_loss(session: Session) -> Sequence[str]:
-    """Return the ids of unsettled matched jobs with a checkpoint without validation loss, oldest first.
+    """Return the ids of open, matched jobs with a checkpoint without a loss, oldest first.
 
     A job that waits for nodes may never train, so its first model is not evaluated.
     """

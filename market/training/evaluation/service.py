@@ -103,12 +103,11 @@ def validate(database: Database, settings: Settings, storage: Storage, job_id: s
         while alone and (due := _newest_unknown(database, job_id)) is not None:
             spec, checkpoint = due
             if checkpoint.round == 0:
-                loss = receipt_loss(database, settings, storage, job_id, spec, checkpoint.cid, 0)
-            else:
-                parameters = load_parameters(storage, spec, checkpoint.cid)
-                loss = model_loss(storage, settings, spec, parameters, checkpoint.round)
-            if loss is None:
-                break
+                if first_loss(database, settings, storage, job_id, spec) is None:
+                    break
+                continue
+            parameters = load_parameters(storage, spec, checkpoint.cid)
+            loss = model_loss(storage, settings, spec, parameters, checkpoint.round)
             with database.transaction() as session:
                 _record(session, session.get_one(Checkpoint, checkpoint.id), loss)
         if alone:
@@ -122,7 +121,8 @@ def _newest_unknown(database: Database, job_id: str) -> tuple[TrainingSpec, Chec
         if job is None or not unknown:
             return None
         spec = TrainingSpec.from_dict(job.spec)
-        if spec.validation_samples and job.status == JobStatus.RUNNING:  # this round's units evaluate its checkpoint
+        trains = job.status == JobStatus.RUNNING and job.paused_at is None
+        if spec.validation_samples and trains:  # this round's units evaluate its checkpoint
             unknown = [row for row in unknown if row.round < job.current_round]
         return (spec, unknown[-1]) if unknown else None
 
@@ -143,10 +143,29 @@ def take_unit_losses(session: Session, job_id: str, spec: TrainingSpec, units: I
     _record(session, row, loss_of(found))
 
 
+def first_loss(
+    database: Database, settings: Settings, storage: Storage, job_id: str, spec: TrainingSpec
+) -> ModelLoss | None:
+    """Return the first model's loss, and record an unknown one; None: verifiers evaluate it.
+
+    Raises as :func:`receipt_loss`.
+    """
+    with database.transaction() as session:
+        row = checkpoints_repository.checkpoint(session, job_id, 0)
+        assert row is not None  # later checkpoints follow it
+        if row.validation_loss is not None:
+            return loss_in(row)
+    loss = receipt_loss(database, settings, storage, job_id, spec, row.cid, 0)
+    if loss is not None:
+        with database.transaction() as session:
+            _record(session, session.get_one(Checkpoint, row.id), loss)
+    return loss
+
+
 def corrects_first_loss(
     database: Database, settings: Settings, storage: Storage, job_id: str, spec: TrainingSpec
 ) -> bool:
-    """Evaluate a first model that verifiers evaluated; return True if another loss is recorded now.
+    """Evaluate a first model as verifiers did; return True if another loss is recorded now.
 
     A false first loss makes spikes of right ones, so a rollback needs the market's own. Raises as :func:`receipt_loss`.
     """

@@ -42,7 +42,7 @@ def agreed_record(session: Session, job_id: str, checkpoint_cid: str) -> LossSum
 
 
 def open_evaluations(session: Session, job_id: str, *, final: bool) -> int:
-    """Return how many verifiers are asked for the job's first or ``final`` model and have not answered."""
+    """Return how many verifiers have yet to evaluate the job's first or ``final`` model."""
     first, others = _by_model(session, job_id)
     return len(_open(others if final else first))
 
@@ -59,9 +59,9 @@ def were_asked_since(session: Session, job_id: str, since: datetime) -> bool:
 
 
 def is_awaited(session: Session, settings: Settings, job: Job) -> bool:
-    """Return True while verifiers evaluate the first or the newest final model; ask others for those who failed.
+    """Return True while verifiers evaluate the first or the newest final model.
 
-    A first model whose loss is known is not awaited: the market may have evaluated it.
+    Others are asked for those who failed. A first model with a known loss is not awaited.
     """
     first, final = _by_model(session, job.id)
     row = checkpoints_repository.checkpoint(session, job.id, 0)
@@ -154,7 +154,7 @@ def _most_common(leases: Sequence[Lease]) -> tuple[str, int]:
 
 
 def _draw(session: Session, settings: Settings, job: Job, asked: Sequence[Lease], count: int) -> list[VerifierSummary]:
-    """Draw ``count`` verifiers by stake times reliability, demoted ones last; empty if there are fewer."""
+    """Draw ``count`` verifiers by weight, demoted ones last; empty if there are fewer."""
     excluded = providers.of_same_owner(session, job.payer).union(
         *(providers.of_same_owner(session, one.holder) for one in asked)
     )

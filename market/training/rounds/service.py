@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 from market.domain.lifecycle import JobEvent, JobStatus, UnitStatus
 from market.domain.money import may_start_unit, unit_price
 from market.domain.network import BPS, MIN_FRAUD_PENALTY_BPS
+from market.domain.verification.sampling import DIVERGED
 from market.jobs import repository as jobs_repository
 from market.jobs.models import Job, Slot
 from market.jobs.transitions import transition_job
@@ -61,7 +62,7 @@ from training_gym.spec.errors import GymError
 from training_gym.spec.manifests import MAX_MANIFEST_BYTES
 from training_gym.units.checkpoint import load_state
 
-_BASE_UNUSABLE, _DATASET_UNUSABLE = "base_unusable", "dataset_unusable"
+_BASE_UNUSABLE, _START_UNUSABLE, _DATASET_UNUSABLE = "base_unusable", "start_unusable", "dataset_unusable"
 _WAITED_FOR_BYTES = 4 << 30
 """Bytes of a split that a worker waits for from other IPFS nodes. A larger split must be local."""
 
@@ -135,17 +136,21 @@ def _advance_round(session: Session, settings: Settings, job: Job) -> None:
     if state.can_close(now):
         enqueue_after_commit(session, "jobs.aggregate", job.id)
     elif state.is_infeasible(now) and state.is_infeasible(now - outages.outage_time(session, state.started_at, now)):
-        _handle_infeasible_round(session, job, state, now)
+        _handle_infeasible_round(session, job, units, state, now)
 
 
-def _handle_infeasible_round(session: Session, job: Job, state: RoundState, now: datetime) -> None:
-    """Restart the timeout after a market outage or an evaluation if nodes train again; else fail the job."""
+def _handle_infeasible_round(
+    session: Session, job: Job, units: Sequence[Unit], state: RoundState, now: datetime
+) -> None:
+    """Restart the timeout if an outage or an evaluation took it and nodes train; else fail."""
     since = job.round_started_at or job.created_at
     had_pause = providers.had_outage(session, since, now) or evaluations.were_asked_since(session, job.id, since)
     if state.open and had_pause:
         job.round_started_at = now
-    else:
-        fail_job(session, job, "no_capacity")
+        return
+    delivered = {unit.slot for unit in units if unit.status in units_repository.DELIVERED_UNIT}
+    given_up = {unit.slot for unit in units if unit.reason == DIVERGED} - delivered
+    fail_job(session, job, DIVERGED if job.nodes - len(given_up) < state.quorum else "no_capacity")
 
 
 def _free_nodes_with_results(slots: Sequence[Slot], units: Sequence[Unit]) -> None:
@@ -322,8 +327,10 @@ def build_initial_checkpoint(database: Database, settings: Settings, storage: St
         spec, reason = TrainingSpec.from_dict(job.spec), _BASE_UNUSABLE
         try:
             _pin_base(database, storage, spec)
-            parameters, outer_state = _initial_state(storage, settings, spec)
             frozen_base(storage, settings, spec)
+            if spec.start_checkpoint is not None or spec.start_model is not None:
+                reason = _START_UNUSABLE
+            parameters, outer_state = _initial_state(storage, settings, spec)
             reason = _DATASET_UNUSABLE
             _pin_dataset(database, storage, spec)
             stored = store_checkpoint(

@@ -133,7 +133,7 @@ def test_trained_job_is_extended_from_checkpoint_and_cloned(api: httpx.Client, w
     last = world.all(select(Checkpoint.cid).where(Checkpoint.job_id == job_id, Checkpoint.round == 1))
     assert ([spec.start_checkpoint], spec.start_round, spec.start_model) == (last, 1, None)
     assert spec.training.rounds == 3
-    assert "continues after round 1 with" in further["quote"]["rate_schedule"]
+    assert "The data go on with round 2 of this size." in further["quote"]["rate_schedule"]
     assert further["quote"]["order"]["message"]["budget"] == str(2 * ZEN)
     assert spec.training.seed == TrainingSpec.from_dict(state["spec"]).training.seed
     changed = further["request"] | {"training_config": {"outer_momentum": 0.5}}

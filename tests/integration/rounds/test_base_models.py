@@ -117,6 +117,15 @@ def test_poisoned_base_ends_the_job(on_base: BaseWorld, poison: str, adapter: di
     assert ("settlement.settle", ()) in on_base.world.wakes.seen
 
 
+def test_unusable_start_model_ends_the_job(world: World) -> None:
+    document = world.spec.to_dict()
+    document["data_config"]["start_model"] = world.storage.put(b"no tensors" * 99, max_bytes=1 << 20).cid
+    job_id = world.job(document=document)
+    world.dispatch(job_id)
+    row = world.read(job_id)
+    assert (row.status, row.reason) == (JobStatus.CANCELLED, "start_unusable")
+
+
 def test_oldest_copies_of_bases_are_removed(on_base: BaseWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     world, copies = on_base.world, on_base.folder / "copies"
     first = on_base.spec(on_base.manifest())

@@ -1,4 +1,4 @@
-"""False, late and useless evaluations by verifiers undo no training and cost no one else anything."""
+"""False, late and useless evaluations by verifiers undo no training."""
 
 from datetime import timedelta
 
@@ -9,6 +9,7 @@ from kit.verification.evaluations import (
     asked,
     by_market,
     counts,
+    know_first_loss,
     large_document,
     loss_of,
     pulled,
@@ -47,7 +48,7 @@ def rolled_back(world: VerificationWorld, job_id: str) -> list[int]:
 
 
 def test_false_final_loss_undoes_no_training(world: VerificationWorld) -> None:
-    job_id = trained(world)
+    job_id = trained(world, first_loss=None)
     validate(world, job_id)
     answer(world, pulled(world), RECORDS[2], RECORDS[2])
     validate(world, job_id)
@@ -60,7 +61,7 @@ def test_false_final_loss_undoes_no_training(world: VerificationWorld) -> None:
 
 
 def test_false_first_loss_undoes_no_training(world: VerificationWorld) -> None:
-    job_id = trained(world, rounds=9)
+    job_id = trained(world, rounds=9, first_loss=None)
     nodes = [unit.provider for unit in world.units(job_id)]
     validate(world, job_id)
     answer(world, pulled(world), record_of(0.5), record_of(0.5))
@@ -73,6 +74,19 @@ def test_false_first_loss_undoes_no_training(world: VerificationWorld) -> None:
     assert loss_of(world, job_id, 0)[0] == "5.548400"
     assert world.read(job_id).current_round == 2
     assert not rolled_back(world, job_id)
+
+
+def test_only_round_awaits_first_model_too(world: VerificationWorld) -> None:
+    job_id = trained(world, first_loss=None, validation_samples=2)
+    first = world.checkpoint(job_id, 0)
+    found = asked(world, job_id)
+    while found:
+        assert world.read(job_id).status == "running"
+        for verifier, lease in found.items():
+            answer(world, {verifier: lease}, RECORDS[2 if lease.task["checkpoint_cid"] == first else 0])
+        found = asked(world, job_id)
+    assert world.read(job_id).status == "verifying"
+    assert [loss_of(world, job_id, round_)[0] for round_ in (0, 1)] == ["5.531107", "4.531107"]
 
 
 def test_invented_class_is_never_asked(world: VerificationWorld, verifiers: list[str], job_id: str) -> None:
@@ -125,6 +139,7 @@ def test_nodes_are_free_during_evaluation(world: VerificationWorld, job_id: str)
 def test_late_units_make_no_other_model(world: VerificationWorld, verifiers: list[str]) -> None:
     nodes = [world.node() for _ in range(6)]
     job_id = world.running(nodes, document=large_document(world, 1, validation_samples=2))
+    know_first_loss(world, job_id, "5.548400")
     world.deliver_all(nodes[:4])
     late = [world.work(node) for node in nodes[4:]]
     for one in late:
@@ -142,7 +157,7 @@ def test_late_units_make_no_other_model(world: VerificationWorld, verifiers: lis
 
 def test_known_first_loss_is_not_awaited(world: VerificationWorld, verifiers: list[str]) -> None:
     world.execute(update(Provider).where(Provider.address.in_(verifiers[2:])).values(status="leaving"))
-    job_id = trained(world)
+    job_id = trained(world, first_loss=None)
     validate(world, job_id)
     (silent, failed), (other, answered) = pulled(world).items()
     world.call(leases.fail, failed.id, silent, failed.token, "out_of_memory", "")

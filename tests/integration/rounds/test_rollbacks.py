@@ -5,79 +5,24 @@ from dataclasses import replace
 from typing import Any
 
 import httpx
-import numpy as np
 import pytest
 from fastapi import FastAPI
 from kit.api.clients import sign_in
 from kit.jobs.jobs_fixtures import FakeChain, World
+from kit.jobs.rollbacks import checkpoints, deliver_spike, end_round, manifest, rollbacks, spiked_job, why
 from sqlalchemy import func, select
 
-from market.auctions import service as auctions
 from market.chain.views import ChainViews
 from market.domain.lifecycle import JobStatus
-from market.domain.network import DEVNET
-from market.orders.reports.match_diagnostics import diagnose_unmatched_job
-from market.platform.events.models import JobEventRow
 from market.providers.models import ProviderEpoch
 from market.training.aggregation import service as aggregation
 from market.training.aggregation.rollback import best_round, known_losses
-from market.training.checkpoints.models import Checkpoint
 from market.training.checkpoints.service import kept_checkpoints, loss_in
 from market.training.evaluation import service as evaluation
 from market.training.leases import service as leases
-from training_gym.compress.payload_format import encode
 from training_gym.exchange.deadlines import quorum
-from training_gym.units.checkpoint import CheckpointManifest
 from zoo_protocol.payments.job_record import MAX_ROLLBACKS, AggregationRecord
 from zoo_protocol.verification.training_faults import LOSS_NOT_FINITE, LOSS_SPIKE, KnownLoss, has_diverged, loss_fault
-
-
-def checkpoints(world: World, job_id: str) -> list[Checkpoint]:
-    return world.all(select(Checkpoint).where(Checkpoint.job_id == job_id).order_by(Checkpoint.round))
-
-
-def manifest(world: World, checkpoint: Checkpoint) -> CheckpointManifest:
-    return CheckpointManifest.from_bytes(world.storage.get(checkpoint.cid, max_bytes=2**20))
-
-
-def rollbacks(world: World, job_id: str) -> list[Any]:
-    query = select(JobEventRow).where(JobEventRow.job_id == job_id, JobEventRow.kind == "rollback")
-    rows = world.all(query.order_by(JobEventRow.id))
-    return [row.data for row in rows]
-
-
-def why(world: World, job_id: str, code: str) -> list[str]:
-    """Return the sentences of ``job why`` with this code."""
-    with world.database.transaction() as session:
-        job = world.read(job_id)
-        books = auctions.book_status(session, job.tier_id, job.id)
-        found = diagnose_unmatched_job(session, world.settings, DEVNET, job, books)
-    return [one.sentence for one in found.findings if one.code == code]
-
-
-def deliver_spike(world: World, nodes: list[str]) -> None:
-    """Deliver payloads that are all far too long, so that no rule excludes them."""
-    common = np.random.default_rng(0).normal(0, 3, world.spec.num_parameters())
-    for number, node in enumerate(nodes):
-        own = np.random.default_rng(number + 1).normal(0, 2, len(common))
-        work = world.work(node)
-        work.hand_in(encode(world.spec, (common + own).astype(np.float32)))
-        work.deliver()
-
-
-def end_round(world: World, job_id: str) -> None:
-    world.end_round(job_id)
-    evaluation.validate(world.database, world.settings, world.storage, job_id)
-
-
-def spiked_job(world: World, nodes: list[str], rounds: int) -> str:
-    """Return a job whose second round has just ended with a spike."""
-    job_id = world.running(nodes, rounds=rounds)
-    world.deliver_all(nodes)
-    end_round(world, job_id)
-    deliver_spike(world, nodes)
-    end_round(world, job_id)
-    return job_id
 
 
 def test_loss_spike_is_rolled_back_to_best_checkpoint(world: World, nodes: list[str]) -> None:
@@ -311,6 +256,50 @@ def test_job_cancelled_before_rollback_is_extended_from_best(
     assert [one.validation_loss is None for one in checkpoints(world, job_id)] == [False, True]
     data = payer.post(f"/v1/jobs/{job_id}/extend", json={}).json()["request"]["data_config"]
     assert (data["start_checkpoint"], data["start_round"]) == (world.checkpoint(job_id, 0), 1)
+
+
+def test_paused_job_is_extended_from_best_checkpoint(
+    app: FastAPI, api: httpx.Client, world: World, nodes: list[str]
+) -> None:
+    """Its units evaluate, but none of the next round begins."""
+    app.state.services = app.state.services.with_part(ChainViews, FakeChain())
+    world.spec = replace(world.spec, training=replace(world.spec.training, rounds=9), validation_samples=16)
+    job_id = world.running(nodes, document=world.spec.to_dict())
+    world.deliver_all(nodes)
+    end_round(world, job_id)
+    deliver_spike(world, nodes)
+    end_round(world, job_id)
+    payer = sign_in(api, world.wallets[world.read(job_id).payer])
+    payer.post(f"/v1/jobs/{job_id}/pause")
+    world.dispatch(job_id)
+    evaluation.validate(world.database, world.settings, world.storage, job_id)
+    data = payer.post(f"/v1/jobs/{job_id}/extend", json={}).json()["request"]["data_config"]
+    assert data["start_checkpoint"] == world.checkpoint(job_id, 1)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_spike_of_only_round_is_rolled_back(world: World, nodes: list[str], count: int) -> None:
+    """Its units evaluate too few samples of the first model, or nothing."""
+    world.spec = replace(world.spec, training=replace(world.spec.training, rounds=1), validation_samples=2)
+    job_id = world.running(nodes[:count], document=world.spec.to_dict())
+    deliver_spike(world, nodes[:count])
+    world.aggregate(job_id)
+    assert [one["reason"] for one in rollbacks(world, job_id)] == ["final_loss"]
+    assert all(one.validation_loss is not None for one in checkpoints(world, job_id))
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_diverging_long_units_end_job_as_diverged(world: World, count: int) -> None:
+    """Three tries would take longer than a round may."""
+    own = [world.node() for _ in range(count)]
+    job_id = world.running(own, rounds=6)
+    for tries in range(1, 4):
+        world.diverge([own[-1]])
+        world.start_round(job_id, ago=0.4 * tries * world.settings.round_timeout_seconds)
+        world.dispatch(job_id)
+        if world.read(job_id).status != JobStatus.RUNNING:
+            break
+    assert (world.read(job_id).status, world.read(job_id).reason) == (JobStatus.FAILED, "diverged")
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from kit.jobs.jobs_fixtures import SPEC
 from kit.verification.verification_fixtures import VerificationWorld
@@ -18,7 +18,7 @@ SPLIT_SAMPLES = 219
 
 
 def record_of(loss: float, samples: int = SPLIT_SAMPLES) -> str:
-    """Return a record of samples with eight targets each, of ``loss`` and ``loss`` + 0.5 in turn."""
+    """Return a record of samples of eight targets, of ``loss`` and ``loss`` + 0.5 in turn."""
     losses = [loss, loss + 0.5] * samples
     return LossSums.of(losses[:samples], [8] * samples).to_bytes().decode()
 
@@ -26,9 +26,16 @@ def record_of(loss: float, samples: int = SPLIT_SAMPLES) -> str:
 RECORDS = [record_of(loss) for loss in (36.0, 40.0, 44.0, 48.0)]
 
 
-def trained(world: VerificationWorld, rounds: int = 1, **data: int) -> str:
-    """Return a job whose first round is delivered; it is large enough for verifiers."""
-    return world.delivered_job([world.node(), world.node()], document=large_document(world, rounds, **data))
+def trained(world: VerificationWorld, rounds: int = 1, *, first_loss: str | None = "5.548400", **data: int) -> str:
+    """Return a large job whose first round is delivered; ``first_loss`` is already known."""
+    job_id = world.delivered_job([world.node(), world.node()], document=large_document(world, rounds, **data))
+    know_first_loss(world, job_id, first_loss)
+    return job_id
+
+
+def know_first_loss(world: VerificationWorld, job_id: str, loss: str | None) -> None:
+    row = update(Checkpoint).where(Checkpoint.job_id == job_id, Checkpoint.round == 0)
+    world.execute(row.values(validation_loss=loss, validation_samples=None if loss is None else SPLIT_SAMPLES))
 
 
 def large_document(world: VerificationWorld, rounds: int, **data: int) -> dict[str, Any]:

@@ -318,6 +318,7 @@ def test_quote_states_rate_schedule(training: dict[str, object], start: dict[str
 def test_quote_states_rates_of_planned_continuation() -> None:
     data = {"dataset": "x" * 46, "start_checkpoint": _CID, "start_round": 4, "start_rate_share": 0.5}
     said = rate_schedule(TrainingSpec.from_dict({"data_config": data}))
-    assert "linear change from 50% to 0% of the peak rates at step 160; continues after round 4" in said
+    assert "linear change from 50% to 0% of the peak rates at step 160; continues with the checkpoint" in said
+    assert "go on with round 5 of this size" in said
     said = rate_schedule(TrainingSpec.from_dict({"data_config": data, "training_config": {"final_rate_share": 0.5}}))
     assert "constant at 50% of the peak rates" in said

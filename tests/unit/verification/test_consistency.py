@@ -89,3 +89,11 @@ def test_held_out_windows_follow_from_seed_alone() -> None:
     assert first.shape == (HELD_OUT_WINDOWS, SPEC.model.sequence_length)
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
+
+
+@pytest.mark.parametrize(("spoiling", "flagged"), [(1, {0}), (2, {0, 1}), (3, set()), (5, set())])
+def test_payloads_spoiling_model_alike_have_no_flag(spoiling: int, flagged: set[int]) -> None:
+    payloads = sent(SPEC, drawn(5))
+    losses = iter([1.0, *([9.0] * spoiling), *([0.9] * (5 - spoiling))])
+    found = measure(SPEC, PARAMETERS, payloads, lambda tried: next(losses))
+    assert {slot for slot, one in found.items() if "held_out_loss" in outlier_flags(one)} == flagged
