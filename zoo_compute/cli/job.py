@@ -248,15 +248,16 @@ def receipt(
 def download(
     job_id: JobId = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Write to this folder.")] = Path("model"),
+    after: Annotated[int | None, typer.Option(min=0, help="Take the model after this round.")] = None,
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Fetch the trained model as a folder that `from_pretrained` loads."""
     with open_client(api_url) as client:
         job = client.find_job(job_id)
-        size = job.download(output)
+        size = job.download(output, after=after)
         if as_json:
-            print_json({"path": str(output), "size": size, "cid": job.state().final_model_cid})
+            print_json({"path": str(output), "size": size, "cid": job.model_cid(after)})
         else:
             print_note(f"{output}: {size} bytes")
 

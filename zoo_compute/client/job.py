@@ -3,7 +3,7 @@
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -157,19 +157,26 @@ class Job:
         found: dict[str, Any] = self._client.connection.get(f"{self._path}/receipt")
         return found
 
-    def download(self, path: str | Path) -> int:
+    def download(self, path: str | Path, *, after: int | None = None) -> int:
         """Write the trained model to the folder ``path``, which ``from_pretrained`` loads.
 
         Every file is checked against its CID. The folder has the tokenizer and a model card. That of an adapter has
         its base model too. Return the bytes of the trained tensors.
 
+        Args:
+            after: rounds after which the model is taken, as of a job that ended early; None: the final model.
+
         Raises:
-            ZooError: there is no model yet.
+            ZooError: there is no such model.
             ConfigError: the folder is not writable.
         """
         from zoo_compute.client.results import write_result
 
-        return write_result(self._client, self._trained(), Path(path))
+        return write_result(self._client, self._trained(after), Path(path))
+
+    def model_cid(self, after: int | None = None) -> str:
+        """Return the CID of the final model, or of that ``after`` so many rounds; raises as :meth:`download`."""
+        return self._model_cid(self.state(), after)
 
     def sample(self, prompt: str, length: int, *, temperature: float = 0.8, seed: int = 0) -> str:
         """Generate ``length`` tokens after ``prompt`` on this machine. Needs torch.
@@ -192,18 +199,31 @@ class Job:
         parameters = load_state(spec, model)
         return continue_text(spec, parameters, tokenizer, prompt, length, temperature, seed, base).text
 
-    def _trained(self) -> "TrainedModel":
+    def _trained(self, after: int | None = None) -> "TrainedModel":
         from training_gym.spec.config import TrainingSpec
         from zoo_compute.client.results import TrainedModel
 
         state = self.state()
-        return TrainedModel(self.id, self._model_cid(state), TrainingSpec.from_dict(state.spec))
+        return TrainedModel(self.id, self._model_cid(state, after), TrainingSpec.from_dict(state.spec))
 
-    def _model_cid(self, state: JobState) -> str:
-        if state.final_model_cid is None:
-            remedy = "It has ended without one." if state.is_over else f"Wait for it: zoo-compute job watch {self.id}"
-            raise ZooError("no-model-yet", f"job {self.id} is {state.status} and has no final model", remedy=remedy)
-        return state.final_model_cid
+    def _model_cid(self, state: JobState, after: int | None) -> str:
+        if after is None and state.final_model_cid is not None:
+            return state.final_model_cid
+        found = {one.round: one for one in self.checkpoints()}
+        if after in found:
+            return found[after].model_cid
+        named = "final model" if after is None else f"model after round {after}"
+        remedy = f"Wait for it: zoo-compute job watch {self.id}"
+        if after is not None and found:
+            remedy = f"Take a round from 0 to {max(found)}."
+        elif state.is_over:
+            remedy = "It has ended without one." + (_best_of(self.id, list(found.values())) if found else "")
+        raise ZooError("no-model-yet", f"job {self.id} is {state.status} and has no {named}", remedy=remedy)
+
+
+def _best_of(job_id: str, checkpoints: Sequence[Checkpoint]) -> str:
+    best = min(checkpoints, key=lambda one: (float(one.validation_loss or "inf"), -one.round))
+    return f" Its best model is that after round {best.round}: zoo-compute job download {job_id} --after {best.round}"
 
 
 def require_model(state: JobState) -> JobState:
