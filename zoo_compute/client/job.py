@@ -175,7 +175,10 @@ class Job:
         return write_result(self._client, self._trained(after), Path(path))
 
     def model_cid(self, after: int | None = None) -> str:
-        """Return the CID of the final model, or of that ``after`` so many rounds; raises as :meth:`download`."""
+        """Return the CID of the final model, or of that ``after`` so many rounds.
+
+        Raises as :meth:`download`.
+        """
         return self._model_cid(self.state(), after)
 
     def sample(self, prompt: str, length: int, *, temperature: float = 0.8, seed: int = 0) -> str:
