@@ -113,15 +113,18 @@ def _not_waiting(session: Session, settings: Settings, job: Job) -> Iterator[Fin
             f"It was matched at {_at(job.matched_at)} with {_nodes(job.nodes)} at {price} ZEN per GPU-hour.",
         )
     if job.status == JobStatus.RUNNING:
+        open_evaluations = {
+            model: evaluations.open_evaluations(session, job.id, final=model == "final") for model in ("first", "final")
+        }
         vacant = sum(slot.provider is None for slot in jobs_repository.slots(session, job.id))
-        if vacant:
+        if vacant and not open_evaluations["final"]:  # it frees nodes that are done
             yield _finding(
                 FindingCode.SLOTS_VACANT,
                 f"{vacant} of its {job.nodes} slots wait for a free node of its class that meets its requirements and "
                 "price.",
             )
-        for model in ("first", "final"):
-            if asked := evaluations.open_evaluations(session, job.id, final=model == "final"):
+        for model, asked in open_evaluations.items():
+            if asked:
                 verifiers = "1 verifier is" if asked == 1 else f"{asked} verifiers are"
                 yield _finding(
                     FindingCode.BEING_EVALUATED,

@@ -67,7 +67,9 @@ from training_gym.model.layout import Arrays
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import PayloadError
 from zoo_protocol.payments.job_record import MAX_ROLLBACKS, ROLLED_BACK
-from zoo_protocol.verification.training_faults import LOSS_SPIKE, STEP_NOT_FINITE, KnownLoss, Rollback
+from zoo_protocol.verification.training_faults import LOSS_NOT_FINITE, LOSS_SPIKE, STEP_NOT_FINITE, KnownLoss, Rollback
+
+_OF_LOSSES = (LOSS_SPIKE, LOSS_NOT_FINITE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,7 @@ def _make_checkpoint(
             if rollback is None:
                 return round_, stored, verdicts
             release_model(database, storage, job_id, stored)
-    elif rollback.reason == LOSS_SPIKE and corrects_first_loss(database, settings, storage, job_id, round_.spec):
+    elif rollback.reason in _OF_LOSSES and corrects_first_loss(database, settings, storage, job_id, round_.spec):
         return None
     round_ = replace(round_, rollback=rollback)
     if not _may_roll_back(database, job_id, round_):

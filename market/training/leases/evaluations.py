@@ -53,11 +53,6 @@ def final_asked_at(session: Session, job_id: str) -> datetime | None:
     return min((one.created_at for one in final if _cid(one) == _cid(final[-1])), default=None)
 
 
-def were_asked_since(session: Session, job_id: str, since: datetime) -> bool:
-    """Return True if verifiers were asked for a model of the job after ``since``."""
-    return any(one.created_at > since for one in leases_repository.evaluations(session, job_id))
-
-
 def is_awaited(session: Session, settings: Settings, job: Job) -> bool:
     """Return True while verifiers evaluate the first or the newest final model.
 

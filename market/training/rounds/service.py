@@ -144,8 +144,9 @@ def _handle_infeasible_round(
 ) -> None:
     """Restart the timeout if an outage or an evaluation took it and nodes train; else fail."""
     since = job.round_started_at or job.created_at
-    had_pause = providers.had_outage(session, since, now) or evaluations.were_asked_since(session, job.id, since)
-    if state.open and had_pause:
+    asked_at = evaluations.final_asked_at(session, job.id)
+    was_evaluated = asked_at is not None and asked_at > since
+    if state.open and (was_evaluated or providers.had_outage(session, since, now)):
         job.round_started_at = now
         return
     delivered = {unit.slot for unit in units if unit.status in units_repository.DELIVERED_UNIT}

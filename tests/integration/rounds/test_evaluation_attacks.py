@@ -1,5 +1,6 @@
 """False, late and useless evaluations by verifiers undo no training."""
 
+import math
 from datetime import timedelta
 
 import pytest
@@ -60,17 +61,19 @@ def test_false_final_loss_undoes_no_training(world: VerificationWorld) -> None:
     assert world.read(job_id).status == "verifying"
 
 
-def test_false_first_loss_undoes_no_training(world: VerificationWorld) -> None:
+@pytest.mark.parametrize(("false", "stated"), [(0.5, "0.093607"), (math.inf, "999999.000000")])
+def test_false_first_loss_undoes_no_training(world: VerificationWorld, false: float, stated: str) -> None:
     job_id = trained(world, rounds=9, first_loss=None)
     nodes = [unit.provider for unit in world.units(job_id)]
     validate(world, job_id)
-    answer(world, pulled(world), record_of(0.5), record_of(0.5))
-    world.close_round(job_id)
+    answer(world, pulled(world), record_of(false), record_of(false))
     validate(world, job_id)
-    assert loss_of(world, job_id, 0)[0] == "0.093607"
-    world.deliver_all(nodes)
-    for _ in range(2):  # the first corrects the loss
-        world.close_round(job_id)
+    assert loss_of(world, job_id, 0)[0] == stated
+    for delivering in ([], nodes):
+        world.deliver_all(delivering)
+        for _ in range(2):  # one of four calls corrects the loss
+            world.close_round(job_id)
+        validate(world, job_id)
     assert loss_of(world, job_id, 0)[0] == "5.548400"
     assert world.read(job_id).current_round == 2
     assert not rolled_back(world, job_id)
