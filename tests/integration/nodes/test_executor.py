@@ -177,9 +177,12 @@ def test_model_is_built_from_earlier_one_and_updates(executor: Executor, task: d
 
 
 def test_checkpoint_is_evaluated(executor: Executor, task: dict[str, Any]) -> None:
-    evaluation = {"kind": "evaluate", "spec": task["spec"], "checkpoint": task["checkpoint"]}
-    result = executor.run({**evaluation, "validation_data": task["train_data"]}, 60)
+    fields = ("spec", "environment", "checkpoint")
+    evaluation = {"kind": "evaluate", "validation_data": task["train_data"], **{name: task[name] for name in fields}}
+    result = executor.run(evaluation, 60)
     assert 5.3 < LossSums.from_bytes(result["record"].encode()).loss < 5.8
+    other = refused(executor, evaluation | {"environment": "0x" + "00" * 32})
+    assert (other.field, other.code) == ("task.environment", "environment_mismatch")
 
 
 @pytest.mark.parametrize(
