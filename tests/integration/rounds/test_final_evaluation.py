@@ -58,9 +58,10 @@ def test_two_equal_records_end_job_and_are_paid(world: VerificationWorld, job_id
     world.aggregate(job_id)  # nothing changes while they work
     assert not asked(world, job_id)
     assert world.read(job_id).status == "running"
+    world.dispatch(job_id)  # frees the nodes
     with world.database.transaction() as session:
         why = diagnose_unmatched_job(session, world.settings, world.network, world.read(job_id), ROUNDS)
-    assert "being_evaluated" in [finding.code for finding in why.findings]
+    assert [finding.code for finding in why.findings] == ["matched", "being_evaluated"]
     paid = answer(world, first, RECORDS[0], RECORDS[0])
     world.aggregate(job_id)
     assert world.read(job_id).status == "verifying"
