@@ -29,6 +29,8 @@ from market.training.evaluation import service as evaluation
 from market.training.leases import service as leases
 from market.training.retention import service as retention
 from market.training.units.models import Unit
+from training_gym.spec.manifests import MAX_MANIFEST_BYTES
+from training_gym.units.checkpoint import CheckpointManifest
 
 OTHER_CLASS = "0x" + "ab" * 32
 
@@ -176,8 +178,11 @@ def test_files_of_unused_model_are_released(world: VerificationWorld, job_id: st
     cid = next(iter(asked(world, job_id).values())).task["checkpoint_cid"]
     with world.database.transaction() as session:
         leases.cancel_now(session, session.get_one(Job, job_id), "a test")
+    model = CheckpointManifest.from_bytes(world.storage.get(cid, max_bytes=MAX_MANIFEST_BYTES)).model
     assert world.storage.is_pinned(cid)
+    [first] = world.all(select(Checkpoint).where(Checkpoint.job_id == job_id))
+    world.change(Checkpoint, first.id, file_cids=[*first.file_cids, model])  # as if training had changed nothing
     world.change(Job, job_id, status="settled", settled_at=utc_now() - timedelta(days=9))
     assert retention.purge_expired(world.database, world.storage, timedelta(days=8), utc_now()) == 1
     assert not world.storage.is_pinned(cid)
-    assert world.storage.is_pinned(world.checkpoint(job_id, 0))
+    assert world.storage.is_pinned(model)
