@@ -16,6 +16,7 @@ from market.domain.lifecycle import JobStatus
 from market.domain.network import NetworkParameters
 from market.jobs.access import visible_job
 from market.jobs.models import Job
+from market.jobs.repository import TERMINAL_STATUSES
 from market.orders.errors import NothingToContinue
 from market.orders.schemas import CloneJob, ExtendJob, JobSpec
 from market.platform.db.base import utc_now
@@ -50,7 +51,7 @@ def extend(
 
     Raises:
         JobNotFound: the job does not exist, or the caller may not see it.
-        NothingToContinue: it still trains, or has no checkpoint of its own.
+        NothingToContinue: it still trains, has no checkpoint of its own, or the loss of that is not known yet.
     """
     job = visible_job(session, principal, job_id)
     if job.status in _TRAINS and not (job.status == JobStatus.RUNNING and job.paused_at is not None):
@@ -64,6 +65,11 @@ def extend(
     rounds = given.pop("rounds", None) or job.rounds - job.current_round or job.rounds
     share = given.pop("final_rate_share", None)
     start = continued_checkpoint(job, found, units_repository.units_of_round(session, job_id, found[-1].round))
+    if start.validation_loss is None and job.status not in TERMINAL_STATUSES:  # the market still evaluates it
+        raise NothingToContinue(
+            f"The loss after round {start.round} is not known yet, so the model may be spoiled.",
+            remedy="Ask again in some minutes.",
+        )
     spec = continuation(job.spec, found[-1].round, start.cid, rounds)
     if share is not None:
         spec["training_config"]["final_rate_share"] = share

@@ -21,6 +21,7 @@ from market.orders import amendments
 from market.platform.db.base import utc_now
 from market.platform.http.types import LAST_INSTANT
 from market.training.checkpoints.models import Checkpoint
+from market.training.evaluation import service as evaluation
 from market.training.matching import book
 from training_gym.spec.config import TrainingSpec
 from training_gym.units.checkpoint import CheckpointManifest
@@ -89,6 +90,7 @@ def test_paused_running_job_finishes_leases_and_resumes(api: httpx.Client, world
     world.close_round(job_id)
     assert world.read(job_id).current_round == 1
     assert (len(world.units(job_id)), _held(world, job_id)) == (4, [])
+    evaluation.validate(world.database, world.settings, world.storage, job_id)
     refusal(payer.post(f"{path}/extend", json={"budget_max": "1"}), 422, "budget-below-one-unit")
     proposed = payer.post(f"{path}/extend", json={}).json()
     assert proposed["request"]["training_config"]["rounds"] == 1

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI
-from kit.api.clients import sign_in
+from kit.api.clients import refusal, sign_in
 from kit.jobs.jobs_fixtures import FakeChain, World
 from kit.jobs.rollbacks import checkpoints, deliver_spike, end_round, manifest, rollbacks, spiked_job, why
 from sqlalchemy import func, select
@@ -272,6 +272,8 @@ def test_paused_job_is_extended_from_best_checkpoint(
     payer = sign_in(api, world.wallets[world.read(job_id).payer])
     payer.post(f"/v1/jobs/{job_id}/pause")
     world.dispatch(job_id)
+    refused = refusal(payer.post(f"/v1/jobs/{job_id}/extend", json={}), 409, "nothing-to-continue")
+    assert refused["detail"] == "The loss after round 2 is not known yet, so the model may be spoiled."
     evaluation.validate(world.database, world.settings, world.storage, job_id)
     data = payer.post(f"/v1/jobs/{job_id}/extend", json={}).json()["request"]["data_config"]
     assert data["start_checkpoint"] == world.checkpoint(job_id, 1)
