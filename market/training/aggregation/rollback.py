@@ -51,14 +51,15 @@ def continued_checkpoint(job: Job, checkpoints: Sequence[Checkpoint], units: Col
     """Return the one of the job's checkpoints, ascending, that an extension starts from.
 
     It is the best one if the job failed as diverged, or if its next round would be rolled back. Otherwise it is the
-    last. A completed job's final model was accepted, with a loss of more samples than the others.
+    last. A completed job's final model was accepted, with a loss of more samples than the others. A first loss that
+    verifiers state may be false, so it decides nothing here.
 
     Args:
         units: of the round after the last checkpoint, lost ones too.
     """
-    last = checkpoints[-1]
-    needs_rollback = last.round < job.rounds and needed_rollback(checkpoints, units, job.nodes) is not None
-    return checkpoints[best_round(known_losses(checkpoints))] if job.reason == DIVERGED or needs_rollback else last
+    last, judged = checkpoints[-1], checkpoints[checkpoints[0].is_stated :]
+    needs_rollback = last.round < job.rounds and needed_rollback(judged, units, job.nodes) is not None
+    return checkpoints[best_round(known_losses(judged))] if job.reason == DIVERGED or needs_rollback else last
 
 
 def have_diverged(checkpoints: Sequence[Checkpoint], units: Collection[Unit], nodes: int) -> bool:

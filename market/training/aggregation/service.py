@@ -67,9 +67,7 @@ from training_gym.model.layout import Arrays
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import PayloadError
 from zoo_protocol.payments.job_record import MAX_ROLLBACKS, ROLLED_BACK
-from zoo_protocol.verification.training_faults import LOSS_NOT_FINITE, LOSS_SPIKE, STEP_NOT_FINITE, KnownLoss, Rollback
-
-_OF_LOSSES = (LOSS_SPIKE, LOSS_NOT_FINITE)
+from zoo_protocol.verification.training_faults import STEP_NOT_FINITE, KnownLoss, Rollback
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +138,7 @@ def _make_checkpoint(
             if rollback is None:
                 return round_, stored, verdicts
             release_model(database, storage, job_id, stored)
-    elif rollback.reason in _OF_LOSSES and corrects_first_loss(database, settings, storage, job_id, round_.spec):
+    if corrects_first_loss(database, settings, storage, job_id, round_.spec):
         return None
     round_ = replace(round_, rollback=rollback)
     if not _may_roll_back(database, job_id, round_):
@@ -293,7 +291,7 @@ def _build_checkpoint(storage: Storage, job_id: str, round_: _Round) -> tuple[St
         aggregation=store_record(
             storage, job_id, round_.number, round_.checkpoint_cid, round_.parts, aggregated.verdicts
         ),
-        slot_states={slot: cid for slot, cid in states.items() if slot not in changed},
+        slot_states={} if round_.is_last else {slot: cid for slot, cid in states.items() if slot not in changed},
     )
     return stored, aggregated.verdicts
 

@@ -1,6 +1,6 @@
 """Tables of checkpoints and of their copies on nodes."""
 
-from sqlalchemy import ForeignKey, Index, Integer, String, UniqueConstraint
+from sqlalchemy import Boolean, ForeignKey, Index, Integer, String, UniqueConstraint, false
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
@@ -27,6 +27,7 @@ class Checkpoint(Base, CreatedAt):
     validation_loss: Mapped[str | None] = mapped_column(String(32))  # decimal string, 6 places; None: not yet known
     validation_error: Mapped[str | None] = mapped_column(String(32))  # its standard error; None: unknown
     validation_samples: Mapped[int | None] = mapped_column(Integer)  # that it is the loss of
+    is_stated: Mapped[bool] = mapped_column(Boolean, server_default=false())  # verifiers' loss, not the market's own
 
 
 class Pin(Base, CreatedAt):

@@ -109,7 +109,9 @@ def validate(database: Database, settings: Settings, storage: Storage, job_id: s
             parameters = load_parameters(storage, spec, checkpoint.cid)
             loss = model_loss(storage, settings, spec, parameters, checkpoint.round)
             with database.transaction() as session:
-                _record(session, session.get_one(Checkpoint, checkpoint.id), loss)
+                row = session.get_one(Checkpoint, checkpoint.id)
+                if row.validation_loss is None:  # else units' records came first
+                    _record(session, row, loss)
         if alone:
             examine(database, settings, storage, job_id)
 
@@ -158,7 +160,10 @@ def first_loss(
     loss = receipt_loss(database, settings, storage, job_id, spec, row.cid, 0)
     if loss is not None:
         with database.transaction() as session:
-            _record(session, session.get_one(Checkpoint, row.id), loss)
+            evaluations.end_open(session, job_id, row.cid)
+            row = session.get_one(Checkpoint, row.id)
+            row.is_stated = evaluations.agreed_record(session, job_id, row.cid) is not None
+            _record(session, row, loss)
     return loss
 
 
@@ -167,18 +172,20 @@ def corrects_first_loss(
 ) -> bool:
     """Evaluate a first model as verifiers did; return True if another loss is recorded now.
 
-    A false first loss makes spikes of right ones, so a rollback needs the market's own. Raises as :func:`receipt_loss`.
+    A false first loss makes spikes of right ones, or the first model the best. So a rollback needs the market's own.
+    Raises as :func:`receipt_loss`.
     """
     with database.transaction() as session:
         row = checkpoints_repository.checkpoint(session, job_id, 0)
-        record = None if row is None else evaluations.agreed_record(session, job_id, row.cid)
-        if row is None or record is None or loss_in(row) != loss_of(record):
+        if row is None or not row.is_stated:
             return False
     own = model_loss(storage, settings, spec, load_parameters(storage, spec, row.cid), 0)
-    if own == loss_of(record):
-        return False
     with database.transaction() as session:
-        _record(session, session.get_one(Checkpoint, row.id), own)
+        row = session.get_one(Checkpoint, row.id)
+        row.is_stated = False
+        if own == loss_in(row):
+            return False
+        _record(session, row, own)
         enqueue_after_commit(session, "jobs.dispatch", job_id)
     return True
 

@@ -11,6 +11,7 @@ from random import SystemRandom
 
 from sqlalchemy.orm import Session
 
+from market.domain.lifecycle import LeaseEvent
 from market.domain.money import unit_price
 from market.domain.nodes.reliability import DEMOTION_BPS
 from market.jobs.models import Job
@@ -23,7 +24,7 @@ from market.training.checkpoints import repository as checkpoints_repository
 from market.training.leases import repository as leases_repository
 from market.training.leases.models import Lease
 from market.training.leases.schemas import LeaseKind
-from market.training.leases.service import create_lease
+from market.training.leases.service import abandon, create_lease
 from training_gym.evaluate.sums import LossSums
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.costs import flops_per_evaluation, flops_per_unit
@@ -103,6 +104,13 @@ def request(session: Session, settings: Settings, job: Job, checkpoint_cid: str,
             seconds=settings.lease_seconds,
         )
     return bool(drawn)
+
+
+def end_open(session: Session, job_id: str, checkpoint_cid: str) -> None:
+    """End the evaluations of a model whose loss is known. The caller holds no lock."""
+    for locked in leases_repository.lock_open_leases(session, job_id, kinds=[LeaseKind.EVALUATE]):
+        if _cid(locked[2]) == checkpoint_cid:
+            abandon(session, *locked, LeaseEvent.EXPIRE, "evaluated")
 
 
 def record_result(session: Session, job: Job, lease: Lease, record: str) -> None:

@@ -68,9 +68,11 @@ def _release_files(database: Database, storage: Storage, job_id: str) -> None:
             kept.add(continued_checkpoint(session.get_one(Job, job_id), checkpoints, units))
     of_kept = {cid for one in kept for cid in one.file_cids}
     for_training = {cid for one in checkpoints for cid in _for_training(storage, one.cid)} - of_kept
-    unused = {cid for one in evaluated - {one.cid for one in checkpoints} for cid in _files(storage, one)}
+    manifests = evaluated - {one.cid for one in checkpoints}
+    unused = {cid for one in manifests for cid in _files(storage, one)}
     unused -= {cid for one in checkpoints for cid in one.file_cids}
-    unpin_unneeded(database, storage, job_id, states | for_training | unused)
+    unpin_unneeded(database, storage, job_id, (states | for_training | unused) - manifests)
+    unpin_unneeded(database, storage, job_id, manifests)  # last, since an interrupted call reads them again
     with database.transaction() as session:
         repository.mark_files_released(session, job_id, for_training)
 

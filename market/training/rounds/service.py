@@ -128,7 +128,7 @@ def _advance_round(session: Session, settings: Settings, job: Job) -> None:
         return
     state, now = round_state(session, job, units, settings), utc_now()
     if state.can_close(now) and evaluations.open_evaluations(session, job.id, final=True):
-        _free_nodes_with_results(slots, units)
+        _free_idle_nodes(slots, units)
     else:
         _offer_units(session, settings, job, slots, units, next_units, checkpoint)
         spares.offer_prefetch_leases(session, settings, job, checkpoint)
@@ -142,11 +142,11 @@ def _advance_round(session: Session, settings: Settings, job: Job) -> None:
 def _handle_infeasible_round(
     session: Session, job: Job, units: Sequence[Unit], state: RoundState, now: datetime
 ) -> None:
-    """Restart the timeout if an outage or an evaluation took it and nodes train; else fail."""
+    """Restart the timeout if an evaluation took it, or an outage while nodes train; else fail."""
     since = job.round_started_at or job.created_at
     asked_at = evaluations.final_asked_at(session, job.id)
     was_evaluated = asked_at is not None and asked_at > since
-    if state.open and (was_evaluated or providers.had_outage(session, since, now)):
+    if was_evaluated or (state.open and providers.had_outage(session, since, now)):
         job.round_started_at = now
         return
     delivered = {unit.slot for unit in units if unit.status in units_repository.DELIVERED_UNIT}
@@ -154,11 +154,11 @@ def _handle_infeasible_round(
     fail_job(session, job, DIVERGED if job.nodes - len(given_up) < state.quorum else "no_capacity")
 
 
-def _free_nodes_with_results(slots: Sequence[Slot], units: Sequence[Unit]) -> None:
+def _free_idle_nodes(slots: Sequence[Slot], units: Sequence[Unit]) -> None:
     """Free the nodes that no work is left for while verifiers evaluate the final model."""
-    delivered = {unit.slot for unit in units if unit.status in units_repository.DELIVERED_UNIT}
+    at_work = {unit.slot for unit in units if unit.status in units_repository.OPEN_UNIT}
     for slot in slots:
-        if slot.slot in delivered:
+        if slot.slot not in at_work:
             slot.provider = None
 
 
@@ -186,12 +186,9 @@ def _offer_units(
         statuses = [_effective_status(slot, units.get(slot.slot)) for units in (own, following)]
         return None if slot.slot in waiting else round_to_offer(state, now, *statuses, next_round_open=next_round_open)
 
-    # A replica too late for this round gets its node now and its unit in the next round.
-    idle = [
-        slot
-        for slot in slots
-        if next_unit_round(slot) is not None or slot.slot not in own.keys() | following.keys() | waiting
-    ]
+    # A replica too late for this round gets its node now and its unit in the next round, if there is one.
+    placed = own.keys() | following.keys() | waiting if job.current_round + 1 < job.rounds else range(job.nodes)
+    idle = [slot for slot in slots if next_unit_round(slot) is not None or slot.slot not in placed]
     spares.drop_overpriced_nodes(session, settings, job, idle)
     spares.drop_ineligible_nodes(session, settings, job, idle)
     spares.assign_spares(session, settings, job, slots, idle, [*units, *next_units])
@@ -231,12 +228,12 @@ def _drain_paused_job(
     session: Session, settings: Settings, job: Job, slots: list[Slot], units: list[Unit], next_units: list[Unit]
 ) -> None:
     """Offer no new units. Close the round once it can close, then free the nodes."""
-    state = round_state(session, job, units, settings)
-    if state.can_close(utc_now()):
+    at_work = any(unit.status in units_repository.OPEN_UNIT for unit in (*units, *next_units))
+    if round_state(session, job, units, settings).can_close(utc_now()):
         enqueue_after_commit(session, "jobs.aggregate", job.id)
-    elif not any(unit.status in units_repository.OPEN_UNIT for unit in (*units, *next_units)):
-        for slot in slots:
-            slot.provider = None
+        at_work = not evaluations.open_evaluations(session, job.id, final=True)
+    if not at_work:
+        _free_idle_nodes(slots, units)
 
 
 def fail_job(session: Session, job: Job, reason: str) -> None:
