@@ -110,7 +110,7 @@ def validate(database: Database, settings: Settings, storage: Storage, job_id: s
             loss = model_loss(storage, settings, spec, parameters, checkpoint.round)
             with database.transaction() as session:
                 row = session.get_one(Checkpoint, checkpoint.id)
-                if row.validation_loss is None:  # else units' records came first
+                if row.validation_loss is None:  # units may have evaluated it since
                     _record(session, row, loss)
         if alone:
             examine(database, settings, storage, job_id)

@@ -62,7 +62,7 @@ def rolled_back_to(world: VerificationWorld, job_id: str) -> list[int | None]:
     return world.all(query)
 
 
-def test_false_first_loss_is_no_target_of_rollback(world: VerificationWorld) -> None:
+def test_false_first_loss_attracts_no_rollback(world: VerificationWorld) -> None:
     job_id, nodes = falsely_low(world, 39.5)
     world.diverge(nodes)
     for _ in range(2):  # the first corrects the first model's loss
@@ -70,7 +70,7 @@ def test_false_first_loss_is_no_target_of_rollback(world: VerificationWorld) -> 
     assert (loss_of(world, job_id, 0)[0], rolled_back_to(world, job_id)) == ("5.548400", [None, None, 1])
 
 
-def test_false_first_loss_is_no_target_of_lost_step(world: VerificationWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_false_first_loss_attracts_no_lost_step(world: VerificationWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     job_id, nodes = falsely_low(world, 39.5)
     world.deliver_all(nodes)
     monkeypatch.setattr(aggregation, "_build_checkpoint", raising(PayloadError("payload", "payload", "not finite")))
@@ -96,7 +96,7 @@ def six_nodes(world: VerificationWorld, rounds: int, delay: int) -> tuple[str, l
     return job_id, nodes
 
 
-def test_late_unit_of_earlier_round_makes_no_other_model(world: VerificationWorld) -> None:
+def test_late_unit_makes_no_other_model(world: VerificationWorld) -> None:
     job_id, nodes = six_nodes(world, rounds=2, delay=0)
     world.deliver_all(nodes[:5])
     late = world.work(nodes[5])
@@ -111,7 +111,7 @@ def test_late_unit_of_earlier_round_makes_no_other_model(world: VerificationWorl
     assert (len(first), asked(world, job_id), world.read(job_id).status) == (2, {}, "verifying")
 
 
-def test_late_unit_of_overlapped_round_makes_no_other_model(world: VerificationWorld) -> None:
+def test_late_overlapped_unit_makes_no_other_model(world: VerificationWorld) -> None:
     job_id, nodes = six_nodes(world, rounds=1, delay=1)
     world.deliver_all(nodes[:4])
     late = [world.work(node) for node in nodes[4:]]
@@ -125,7 +125,7 @@ def test_late_unit_of_overlapped_round_makes_no_other_model(world: VerificationW
     assert (len(first), asked(world, job_id), world.read(job_id).status) == (2, {}, "verifying")
 
 
-def test_rejection_after_nodes_were_freed_fails_no_job(world: VerificationWorld, job_id: str) -> None:
+def test_rejection_after_freed_nodes_fails_no_job(world: VerificationWorld, job_id: str) -> None:
     nodes = [unit.provider for unit in world.units(job_id)]
     asked(world, job_id)
     world.dispatch(job_id)
