@@ -14,15 +14,16 @@ from sqlalchemy.orm import Session
 from market.accounts.service import Principal
 from market.domain.lifecycle import JobStatus
 from market.domain.network import NetworkParameters
+from market.jobs import repository as jobs_repository
 from market.jobs.access import visible_job
 from market.jobs.models import Job
-from market.jobs.repository import TERMINAL_STATUSES
 from market.orders.errors import NothingToContinue
 from market.orders.schemas import CloneJob, ExtendJob, JobSpec
 from market.platform.db.base import utc_now
 from market.platform.http.types import LAST_INSTANT
 from market.training.aggregation.rollback import continued_checkpoint
 from market.training.checkpoints import repository as checkpoints_repository
+from market.training.leases import evaluations
 from market.training.units import repository as units_repository
 
 _TRAINS = (JobStatus.SUBMITTED, JobStatus.FUNDED, JobStatus.MATCHING, JobStatus.RUNNING)
@@ -58,6 +59,11 @@ def extend(
         raise NothingToContinue(
             f"status is {job.status}; expected an ended or paused job.", remedy="Wait for its end, pause or cancel it."
         )
+    if job.status == JobStatus.RUNNING and _finishes_round(session, job):
+        raise NothingToContinue(
+            "Its nodes finish a round, whose data a continuation would read and pay again.",
+            remedy="Ask again in some minutes.",
+        )
     found = checkpoints_repository.checkpoints(session, job_id)
     if len(found) < 2:  # none, or the initial one
         raise NothingToContinue("The job has no completed round.", remedy="POST /v1/jobs/{id}/clone starts it again.")
@@ -65,7 +71,9 @@ def extend(
     rounds = given.pop("rounds", None) or job.rounds - job.current_round or job.rounds
     share = given.pop("final_rate_share", None)
     start = continued_checkpoint(job, found, units_repository.units_of_round(session, job_id, found[-1].round))
-    if start.validation_loss is None and job.status not in TERMINAL_STATUSES:  # the market still evaluates it
+    if (
+        start.validation_loss is None and job.status not in jobs_repository.TERMINAL_STATUSES
+    ):  # the market still evaluates it
         raise NothingToContinue(
             f"The loss after round {start.round} is not known yet, so the model may be spoiled.",
             remedy="Ask again in some minutes.",
@@ -74,6 +82,12 @@ def extend(
     if share is not None:
         spec["training_config"]["final_rate_share"] = share
     return _request(network, job, spec, given)
+
+
+def _finishes_round(session: Session, job: Job) -> bool:
+    """Return True while a paused job's nodes train, or verifiers evaluate its final model."""
+    held = any(slot.provider is not None for slot in jobs_repository.slots(session, job.id))
+    return held or evaluations.final_asked_at(session, job.id) is not None
 
 
 def continuation(spec: Mapping[str, Any], done: int, checkpoint: str, rounds: int) -> dict[str, Any]:

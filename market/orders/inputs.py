@@ -20,12 +20,12 @@ from training_gym.data.dataset import DatasetManifest, check_samples, order_seed
 from training_gym.data.epochs import samples_per_round, settings_with_rounds
 from training_gym.evaluate.extent import settings_with_samples
 from training_gym.model.base import check_base, completed_settings
-from training_gym.model.folder import ModelManifest, stored_tensors
+from training_gym.model.folder import ModelManifest, read_header, stored_tensors
 from training_gym.model.layout import parameter_shapes
 from training_gym.model.tensors import file_bytes
 from training_gym.spec.architectures import read_model
 from training_gym.spec.config import TrainingSpec
-from training_gym.spec.errors import GymError, ManifestError, SpecError
+from training_gym.spec.errors import GymError, ManifestError, SpecError, StateError
 from training_gym.spec.manifests import MAX_MANIFEST_BYTES
 from training_gym.spec.setting_fields import cid
 from training_gym.units.checkpoint import CheckpointManifest
@@ -34,6 +34,7 @@ from zoo_protocol.content.cid import InvalidCid
 _BASE, _DATASET = "model_config.base", "data_config.dataset"
 _HEADER_SECONDS = 30.0
 """Limit on reading all headers of a base model: an untrusted peer may have the blocks and answer slowly."""
+_START_REMEDY = "Take a CID of GET /v1/jobs/{id}/checkpoints: cid for start_checkpoint, model_cid for start_model."
 _UNUSABLE = (BlobTooLarge, BlobCorrupt, InvalidCid)
 Request = TypeVar("Request", bound=JobSpec)
 
@@ -165,13 +166,13 @@ def require_start(storage: Storage, spec: TrainingSpec, spec_of: Callable[[str],
     if spec.start_checkpoint is not None:
         with _dataset_errors(spec, "data_config.start_checkpoint", f"checkpoint {spec.start_checkpoint}"):
             found = CheckpointManifest.from_bytes(storage.get(spec.start_checkpoint, max_bytes=MAX_MANIFEST_BYTES))
-            _check_size(storage, "model", found.model, parameter_shapes(spec))
+            _check_tensors(storage, "model", found.model, parameter_shapes(spec))
             if found.outer_state is not None:
-                _check_size(storage, "outer_state", found.outer_state, outer_state_shapes(spec))
+                _check_tensors(storage, "outer_state", found.outer_state, outer_state_shapes(spec))
         _require_new_data(spec, found.round, spec_of(found.job_id))
     elif spec.start_model is not None:
         with _dataset_errors(spec, "data_config.start_model", f"start model {spec.start_model}"):
-            _check_size(storage, "model", spec.start_model, parameter_shapes(spec))
+            _check_tensors(storage, "model", spec.start_model, parameter_shapes(spec))
 
 
 def _require_new_data(spec: TrainingSpec, done: int, before: TrainingSpec | None) -> None:
@@ -206,19 +207,33 @@ def _dataset_manifest(storage: Storage, spec: TrainingSpec) -> DatasetManifest:
 
 @contextmanager
 def _dataset_errors(spec: TrainingSpec, field: str = _DATASET, what: str = "") -> Iterator[None]:
+    remedy = _START_REMEDY if what else None
     try:
         yield
     except BlobNotFound as error:
-        raise DatasetNotFound(f"Storage did not find {field}: {error}", field=field) from error
-    except (*_UNUSABLE, ManifestError) as error:
+        raise DatasetNotFound(f"Storage did not find {field}: {error}", field=field, remedy=remedy) from error
+    except (*_UNUSABLE, ManifestError, StateError) as error:
         what = what or f"dataset {spec.dataset}"
-        raise InvalidDataset(f"The {what} is not usable: {error}", field=field) from error
+        raise InvalidDataset(f"The {what} is not usable: {error}", field=field, remedy=remedy) from error
 
 
-def _check_size(storage: Storage, name: str, file: str, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    if (size := storage.stat(file)) != file_bytes(shapes):
+def _check_tensors(storage: Storage, name: str, file: str, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Compare a file's size and header with the tensors that a start has."""
+    until, size = monotonic() + _HEADER_SECONDS, storage.stat(file)
+    if size != file_bytes(shapes):
         detail = f"has {size} bytes; expected {file_bytes(shapes)}. Keep the model and the outer settings"
         raise ManifestError("wrong_size", name, detail)
+
+    def read(start: int, length: int) -> bytes:
+        return storage.get_range(file, start, start + length, max_bytes=size, until=until)
+
+    found = {tensor: stored.shape for tensor, stored in read_header(read, size, name).items()}
+    if found != shapes:
+        wrong = min(dict(found.items() ^ shapes.items()))
+        detail = (
+            f"has {wrong} as {found.get(wrong)}; expected {shapes.get(wrong)}. Keep the model and the outer settings"
+        )
+        raise ManifestError("wrong_tensors", name, detail)
 
 
 def _check_dataset(storage: Storage, spec: TrainingSpec) -> None:

@@ -73,9 +73,12 @@ def rate_schedule(spec: TrainingSpec) -> str:
     if spec.start_model is not None:
         start = "; the start model brings its parameters only: the schedule begins anew"
     if spec.start_checkpoint is not None:
+        used = {"outer momentum": training.outer_momentum > 0, "residual": training.down_top_k > 0}
+        kept = ["parameters", *(name for name, is_used in used.items() if is_used)]
         start = (
-            "; continues with the checkpoint's parameters, outer momentum and residual. The data go on with round "
-            f"{spec.start_round + 1:,} of this size. Replicas begin with fresh optimiser moments and error feedback"
+            f"; continues with the checkpoint's {', '.join(kept)}. The data go on with round {spec.start_round + 1:,} "
+            "of this size. With another seed, sequence_length, objective or start_model than its job's, they come in "
+            "another order, and some are read again. Replicas begin with fresh optimiser moments and error feedback"
         )
     return f"warm-up over {training.warmup_steps} steps, then {decay}{start}"
 

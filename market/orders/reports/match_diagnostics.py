@@ -48,6 +48,15 @@ _FIELDS = {
     Constraint.RELIABILITY: "requirements.min_reliability_bps",
     Constraint.ATTESTATION: "requirements.attested_only",
 }
+_REASONS = {
+    "base_unusable": " Its base model was lost, or has values that are not finite.",
+    "start_unusable": " Its start model or checkpoint was lost, or does not fit the job.",
+    "dataset_unusable": " Its dataset was lost, or does not match its manifest.",
+    "no_capacity": " Too few nodes finished a round in time.",
+    "escrow_ends": " It could not have been settled before its escrow ends.",
+    "pause_expired": " It was paused for too long.",
+}
+"""Why a job ended early, by its reason."""
 _TRAINED = (JobStatus.RUNNING, JobStatus.VERIFYING)
 _PENDING = (JobStatus.SUBMITTED, JobStatus.FUNDED)
 _ZEN = 10**18
@@ -142,7 +151,8 @@ def _not_waiting(session: Session, settings: Settings, job: Job) -> Iterator[Fin
         yield from _verifiers(session, settings, job.environment_class)
     if job.status not in _TRAINED:
         reason = f" ({job.reason})" if job.reason else ""
-        yield _finding(FindingCode.ENDED, f"It does not wait for nodes: it is {job.status}{reason}.")
+        words = _REASONS.get(job.reason or "", "")
+        yield _finding(FindingCode.ENDED, f"It does not wait for nodes: it is {job.status}{reason}.{words}")
 
 
 def _rollbacks(session: Session, job: Job) -> Iterator[Finding]:

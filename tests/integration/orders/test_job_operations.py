@@ -135,12 +135,14 @@ def test_trained_job_is_extended_from_checkpoint_and_cloned(api: httpx.Client, w
     last = world.all(select(Checkpoint.cid).where(Checkpoint.job_id == job_id, Checkpoint.round == 1))
     assert ([spec.start_checkpoint], spec.start_round, spec.start_model) == (last, 1, None)
     assert spec.training.rounds == 3
-    assert "The data go on with round 2 of this size." in further["quote"]["rate_schedule"]
+    assert "The data go on with round 2 of this size. " in further["quote"]["rate_schedule"]
     assert further["quote"]["order"]["message"]["budget"] == str(2 * ZEN)
     assert spec.training.seed == TrainingSpec.from_dict(state["spec"]).training.seed
-    changed = further["request"] | {"training_config": {"outer_momentum": 0.5}}
-    refused = refusal(payer.post("/v1/quotes", json=changed), 422, "invalid-dataset")
-    assert (refused["field"], "outer settings" in refused["detail"]) == ("data_config.start_checkpoint", True)
+    for swapped in {"outer_momentum": 0.5}, {"outer_momentum": 0.5, "down_top_k": 0}:  # the second has equal bytes
+        changed = further["request"] | {"training_config": further["request"]["training_config"] | swapped}
+        refused = refusal(payer.post("/v1/quotes", json=changed), 422, "invalid-dataset")
+        assert (refused["field"], "outer settings" in refused["detail"]) == ("data_config.start_checkpoint", True)
+        assert "GET /v1/jobs/{id}/checkpoints" in refused["remedy"]
     first_round = {"data_config": {**further["request"]["data_config"], "start_round": 0}}
     for change, least in (first_round, 1), ({"nodes": 2}, 2), ({"nodes": 3}, 2):
         refused = refusal(payer.post("/v1/quotes", json=further["request"] | change), 422, "invalid-spec")

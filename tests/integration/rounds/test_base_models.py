@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from kit.base_models import manifest_of, weights_changed, write_base
 from kit.jobs.jobs_fixtures import SPEC, World
+from kit.jobs.rollbacks import why
 from kit.training import SMALL, TINY
 from sqlalchemy import select
 
@@ -124,6 +125,8 @@ def test_unusable_start_model_ends_the_job(world: World) -> None:
     world.dispatch(job_id)
     row = world.read(job_id)
     assert (row.status, row.reason) == (JobStatus.CANCELLED, "start_unusable")
+    [sentence] = why(world, job_id, "ended")
+    assert sentence.endswith("(start_unusable). Its start model or checkpoint was lost, or does not fit the job.")
 
 
 def test_oldest_copies_of_bases_are_removed(on_base: BaseWorld, monkeypatch: pytest.MonkeyPatch) -> None:

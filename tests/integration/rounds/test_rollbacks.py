@@ -9,7 +9,16 @@ import pytest
 from fastapi import FastAPI
 from kit.api.clients import refusal, sign_in
 from kit.jobs.jobs_fixtures import FakeChain, World
-from kit.jobs.rollbacks import checkpoints, deliver_spike, end_round, manifest, rollbacks, spiked_job, why
+from kit.jobs.rollbacks import (
+    checkpoints,
+    deliver_spike,
+    end_round,
+    manifest,
+    rollbacks,
+    spiked_job,
+    unoffered_spike,
+    why,
+)
 from sqlalchemy import func, select
 
 from market.chain.views import ChainViews
@@ -221,7 +230,8 @@ def test_spoiled_job_is_extended_from_best_checkpoint(
     app: FastAPI, api: httpx.Client, world: World, nodes: list[str]
 ) -> None:
     app.state.services = app.state.services.with_part(ChainViews, FakeChain())
-    job_id = spiked_job(world, nodes, rounds=9)
+    job_id = unoffered_spike(world, nodes, rounds=9)
+    evaluation.validate(world.database, world.settings, world.storage, job_id)
     payer = sign_in(api, world.wallets[world.read(job_id).payer])
 
     def extended() -> tuple[str, int]:
@@ -230,8 +240,10 @@ def test_spoiled_job_is_extended_from_best_checkpoint(
 
     best = best_round(known_losses(checkpoints(world, job_id)))
     payer.post(f"/v1/jobs/{job_id}/pause")
+    world.dispatch(job_id)
     assert extended() == (world.checkpoint(job_id, best), 2)
     payer.post(f"/v1/jobs/{job_id}/resume")
+    world.dispatch(job_id)
     for _ in range(2):
         world.deliver_all(nodes)
         end_round(world, job_id)
@@ -263,14 +275,12 @@ def test_paused_job_is_extended_from_best_checkpoint(
 ) -> None:
     """Its units evaluate, but none of the next round begins."""
     app.state.services = app.state.services.with_part(ChainViews, FakeChain())
-    world.spec = replace(world.spec, training=replace(world.spec.training, rounds=9), validation_samples=16)
-    job_id = world.running(nodes, document=world.spec.to_dict())
-    world.deliver_all(nodes)
-    end_round(world, job_id)
-    deliver_spike(world, nodes)
-    end_round(world, job_id)
+    world.spec = replace(world.spec, validation_samples=16)
+    job_id = unoffered_spike(world, nodes, rounds=9)
     payer = sign_in(api, world.wallets[world.read(job_id).payer])
     payer.post(f"/v1/jobs/{job_id}/pause")
+    refused = refusal(payer.post(f"/v1/jobs/{job_id}/extend", json={}), 409, "nothing-to-continue")
+    assert refused["detail"] == "Its nodes finish a round, whose data a continuation would read and pay again."
     world.dispatch(job_id)
     refused = refusal(payer.post(f"/v1/jobs/{job_id}/extend", json={}), 409, "nothing-to-continue")
     assert refused["detail"] == "The loss after round 2 is not known yet, so the model may be spoiled."

@@ -1,5 +1,6 @@
 """Jobs whose training goes wrong, and what the market shows of their rollbacks."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -56,9 +57,18 @@ def end_round(world: World, job_id: str) -> None:
 
 def spiked_job(world: World, nodes: list[str], rounds: int) -> str:
     """Return a job whose second round has just ended with a spike."""
-    job_id = world.running(nodes, rounds=rounds)
+    job_id = unoffered_spike(world, nodes, rounds)
+    world.dispatch(job_id)
+    evaluation.validate(world.database, world.settings, world.storage, job_id)
+    return job_id
+
+
+def unoffered_spike(world: World, nodes: list[str], rounds: int) -> str:
+    """Return a job whose second round has a spike of unknown loss, before the third is offered."""
+    spec = replace(world.spec, training=replace(world.spec.training, rounds=rounds))
+    job_id = world.running(nodes, document=spec.to_dict())
     world.deliver_all(nodes)
     end_round(world, job_id)
     deliver_spike(world, nodes)
-    end_round(world, job_id)
+    world.aggregate(job_id)
     return job_id
