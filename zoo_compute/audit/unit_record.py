@@ -48,6 +48,15 @@ class Place:
             return cls(found[1].lower(), int(found[2]), int(found[3]))
         raise ConfigError("unit-malformed", f"{text!r:.100} is not a unit", remedy="Give it as JOB:ROUND:SLOT.")
 
+    @classmethod
+    def parse_round(cls, text: str) -> "Place":
+        """Parse ``JOB:ROUND`` into its first unit's place. Raises ConfigError: it has another form."""
+        try:
+            return cls.parse(f"{text}:0")
+        except ConfigError:
+            remedy = "Give it as JOB:ROUND; rounds count from 0."
+            raise ConfigError("round-malformed", f"{text!r:.100} is not a round", remedy=remedy) from None
+
     def resolve(self, client: "Client") -> "Place":
         """Return the place with its job's id. Raises ConfigError: no job or several jobs match."""
         return replace(self, job_id=client.find_job(self.job_id).id)

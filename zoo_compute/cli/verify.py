@@ -100,7 +100,7 @@ def round_(
     from zoo_compute.audit.unit_record import Place
     from zoo_compute.terminal.receipts import require_no_findings, round_findings
 
-    place = Place.parse(f"{round_id}:0")
+    place = Place.parse_round(round_id)
     with open_client(api_url) as client:
         job_id = place.resolve(client).job_id
         findings = round_findings(client, job_id, place.round)
