@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from http.client import NOT_FOUND
 from typing import TYPE_CHECKING
 
-from zoo_compute.audit.settlements import read_record, signer_of
+from zoo_compute.audit.settlements import merged, read_record, signer_of
 from zoo_compute.base.errors import ApiError, ConfigError, Mismatch, ZooError
 from zoo_compute.chain.disputes import Challenge
 from zoo_compute.chain.settlements import ChainReader
@@ -129,12 +129,7 @@ def record_of(
                 with suppress(*UNAVAILABLE):
                     records.append(read_record(gateway, line.record, place.job_id))
     records += own
-    return replace(
-        records[-1],
-        units=list({(u.round, u.slot, u.provider, u.trace_root): u for one in records for u in one.units}.values()),
-        slashes=list({slash.evidence: slash for one in records for slash in one.slashes}.values()),
-        windows=list({window.id: window for one in records for window in one.windows}.values()),
-    )
+    return merged(records)
 
 
 def find_challenge(
