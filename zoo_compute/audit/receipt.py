@@ -26,8 +26,8 @@ from training_gym.evaluate.sums import largest_distance
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import GymError
 from zoo_compute.audit.replays import Histories, ReplayChecks
-from zoo_compute.audit.rounds import Rounds
-from zoo_compute.audit.settlements import Verification, check_batches, fetch_record, read_record, signer_of
+from zoo_compute.audit.rounds import JoinedRound, Rounds
+from zoo_compute.audit.settlements import Verification, check_batches, fetch_record, merged, read_record, signer_of
 from zoo_compute.base.errors import Finding, ZooError
 from zoo_compute.chain.settlements import ChainDisagrees, ChainReader
 from zoo_compute.content.gateway import UNAVAILABLE, GatewayClient
@@ -112,23 +112,34 @@ def verify_job(
     return result
 
 
-def verify_round(job_id: str, round_: int, chain: ChainReader, gateway: GatewayClient) -> Verification:
-    """Join one round of a job again, from the newest record on chain.
+def verify_round(job_id: str, round_: int, chain: ChainReader, gateway: GatewayClient) -> JoinedRound:
+    """Join one round of a job again, from the records on chain.
 
     Raises:
-        ZooError: ``round-unknown``. Mismatch: the record is malformed, or of another job.
-        BlockNotFound, ContentError, GatewayUnavailable: the record is not available.
+        ZooError: ``round-unknown``, or ``round-unsettled``: it has no difference, but units without a settlement.
+        Mismatch: a record is malformed, or of another job.
+        BlockNotFound, ContentError, GatewayUnavailable: a record is not available.
     """
     result, settlement = Verification(), chain.settled(job_id)
-    record = read_record(gateway, settlement.parts[-1].record, job_id) if settlement.parts else None
-    if record is None or not 0 <= round_ < len(record.checkpoints) - 1:
+    # Only the line that ends the job has a record of all units.
+    parts = settlement.parts if settlement.last is None else settlement.parts[-1:]
+    records = [read_record(gateway, part.record, job_id) for part in parts]
+    if not records or not 0 <= round_ < len(records[-1].checkpoints) - 1:
         remedy = "Rounds count from 0; choose one before the job's newest settlement."
         raise ZooError("round-unknown", f"round {round_} of job {job_id} has no checkpoint on record", remedy=remedy)
-    checks = _RecordChecks(result, chain, gateway, record)
+    checks = _RecordChecks(result, chain, gateway, merged(records))
     checks.order(chain.opened(job_id))
-    if (joins := checks.rounds()) is not None:
-        joins.join(round_)
-    return result
+    if (joins := checks.rounds(is_running=settlement.last is None)) is None:
+        return JoinedRound(result.findings)
+    joins.join(round_)
+    if (unsettled := joins.unsettled(round_)) and not result.findings:
+        raise ZooError(
+            "round-unsettled",
+            f"the payloads of round {round_} give the checkpoint after it, but no settlement of job {job_id} has "
+            f"their units {', '.join(unsettled)} (ROUND:SLOT)",
+            remedy="Try again after the job's next settlement. Only the last one has rejected units too.",
+        )
+    return JoinedRound(result.findings, joins.rollback(round_))
 
 
 def differences(claimed: dict[str, Any], recomputed: dict[str, Any]) -> list[Finding]:
@@ -264,14 +275,17 @@ class _RecordChecks:
         self._expect("wrong_dispute", where, True, unit_key in own)
         self._expect("wrong_dispute", where, ended, tx)
 
-    def rounds(self) -> Rounds | None:
-        """Read the specification, check the links of checkpoints; None if they are broken."""
+    def rounds(self, *, is_running: bool = False) -> Rounds | None:
+        """Read the specification, check the links of checkpoints; None if they are broken.
+
+        The record of a job that ``is_running`` has only its settled units.
+        """
         try:
             self._spec = TrainingSpec.from_dict(json.loads(self._fetch("spec_cid", self._record.spec_cid) or b"{}"))
         except (ValueError, RecursionError) as error:
             self._expect("wrong_spec", "spec_cid", "a specification", str(error))
             return None
-        joins = Rounds(self._expect, self._fetch, self._record, self._spec, self._gateway)
+        joins = Rounds(self._expect, self._fetch, self._record, self._spec, self._gateway, is_running=is_running)
         return joins if joins.links() else None
 
     def losses(self, loss: LossFunction | None) -> None:

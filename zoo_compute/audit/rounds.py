@@ -1,7 +1,8 @@
 """Rounds of a job, recomputed: links of checkpoints, starts of units, joins of payloads."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from training_gym.aggregate.aggregation import aggregate
 from training_gym.aggregate.outer_step import OuterState, initial_outer_state, load_outer_state, save_outer_state
@@ -14,10 +15,18 @@ from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import GymError
 from training_gym.units.checkpoint import CheckpointManifest, initial_checkpoint, load_state, save_state
 from zoo_compute.audit.settlements import Expect
+from zoo_compute.base.errors import Finding
 from zoo_compute.content.base_models import BaseFiles
 from zoo_compute.content.gateway import UNAVAILABLE, GatewayClient
 from zoo_protocol.content.unixfs import cid_of_file
-from zoo_protocol.payments.job_record import MAX_ROLLBACKS, ROLLED_BACK, AggregationRecord, JobRecord, UnitRecord
+from zoo_protocol.payments.job_record import (
+    MAX_ROLLBACKS,
+    ROLLED_BACK,
+    AggregationRecord,
+    JobRecord,
+    PlacedPayload,
+    UnitRecord,
+)
 from zoo_protocol.verification.training_faults import (
     DIVERGED,
     FINAL_LOSS,
@@ -32,14 +41,33 @@ Fetch = Callable[[str | None, str | None], bytes | None]
 """(where, CID) -> bytes; None if they are not available, and a finding if ``where`` is given."""
 
 
+@dataclass(frozen=True, slots=True)
+class JoinedRound:
+    """Differences of a round that was joined again, and its rollback, if any."""
+
+    findings: Sequence[Finding]
+    rollback: Rollback | None = None
+
+
 class Rounds:
-    """Checks of a record's checkpoints and starts; each adds its findings."""
+    """Checks of a record's checkpoints and starts; each adds its findings.
+
+    The record of a job that ``is_running`` has only its settled units.
+    """
 
     def __init__(
-        self, expect: Expect, fetch: Fetch, record: JobRecord, spec: TrainingSpec, gateway: GatewayClient
+        self,
+        expect: Expect,
+        fetch: Fetch,
+        record: JobRecord,
+        spec: TrainingSpec,
+        gateway: GatewayClient,
+        *,
+        is_running: bool = False,
     ) -> None:
         self._expect, self._fetch, self._record, self._spec = expect, fetch, record, spec
-        self._gateway = gateway
+        self._gateway, self._is_running = gateway, is_running
+        self._places = {(unit.round, unit.slot) for unit in record.units}
         self._manifests: list[CheckpointManifest] = []
         self._aggregations: list[AggregationRecord] = []
         self._state: tuple[int, OuterState] | None = None  # of the last join, by the round that it starts
@@ -83,13 +111,32 @@ class Rounds:
         for one in found.payloads:
             age = round_ - one.round
             placed = one.place == one.slot + age * nodes and one.weight in ([WEIGHT_ONE] if age == 0 else late)
-            known = (one.round, one.slot, one.payload) in delivered
+            known = (one.round, one.slot, one.payload) in delivered or self._is_unsettled(one)
             self._expect("wrong_aggregation", f"{where}.payloads[{one.place}]", (True, True), (placed, known))
         starts = {unit.start_checkpoint_cid for unit in self._record.units if unit.round == round_}
         if found.payloads and found.rolled_back_to is None and starts - self._starts(round_):
             is_quorum = len(found.payloads) >= quorum(nodes)
             self._expect("wrong_aggregation", f"{where}.payloads", True, is_quorum)
+        went_back = found.rolled_back_to is not None, found.rollback_reason is not None
+        self._expect("wrong_rollback", f"rounds[{round_}].rollback_reason", *went_back)
         self._aggregations.append(found)
+
+    def _is_unsettled(self, payload: PlacedPayload) -> bool:
+        """Return True if the payload's unit may be one that a settlement has yet to name."""
+        # The market gives a unit to another node only while its round is open. A settled unit is therefore the only
+        # one of its round and slot whose payload a round can have.
+        return self._is_running and payload.slot < self._nodes() and (payload.round, payload.slot) not in self._places
+
+    def unsettled(self, round_: int) -> list[str]:
+        """Return ``ROUND:SLOT`` of each unit without a settlement whose payload entered a round."""
+        done = self._aggregations[round_]
+        entered = done.payloads if done.rolled_back_to is None else []
+        return [f"{one.round}:{one.slot}" for one in entered if self._is_unsettled(one)]
+
+    def rollback(self, round_: int) -> Rollback | None:
+        """Return the rollback that a round's record states, if any."""
+        to, reason = self._aggregations[round_].rolled_back_to, self._aggregations[round_].rollback_reason
+        return None if to is None or reason is None else Rollback(to, reason)
 
     def _usable_units(self, number: int) -> list[UnitRecord]:
         """Return the units that rounds from checkpoint ``number`` on may use."""
@@ -108,14 +155,12 @@ class Rounds:
         Checks their reasons against losses and units of the record.
         """
         found: dict[int, Rollback] = {}
-        for one in self._aggregations:
-            to, reason = one.rolled_back_to, one.rollback_reason
-            if to is None or reason is None:
-                self._expect("wrong_rollback", f"rounds[{one.round}].rollback_reason", to is None, reason is None)
+        for round_ in range(len(self._aggregations)):
+            if (stated := self.rollback(round_)) is None:
                 continue
-            faults = self._faults(max(found, default=0), one.round)
-            self._expect("wrong_rollback", f"rounds[{one.round}].rollback_reason", True, reason in faults)
-            found[one.round + 1] = Rollback(to, reason)
+            faults = self._faults(max(found, default=0), round_)
+            self._expect("wrong_rollback", f"rounds[{round_}].rollback_reason", True, stated.reason in faults)
+            found[round_ + 1] = stated
         return found
 
     def _faults(self, since: int, round_: int) -> set[str | None]:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from zoo_compute.base.errors import Finding, Mismatch
@@ -69,6 +69,16 @@ def read_record(gateway: GatewayClient, digest: str, job_id: str) -> JobRecord:
     if record.job_id != job_id:
         raise Mismatch("wrong-record", f"the settled record names job {record.job_id}; expected {job_id}")
     return record
+
+
+def merged(records: Sequence[JobRecord]) -> JobRecord:
+    """Return the last record, with units, penalties and windows of all; later ones prevail."""
+    return replace(
+        records[-1],
+        units=list({(u.round, u.slot, u.provider, u.trace_root): u for one in records for u in one.units}.values()),
+        slashes=list({slash.evidence: slash for one in records for slash in one.slashes}.values()),
+        windows=list({window.id: window for one in records for window in one.windows}.values()),
+    )
 
 
 def check_batches(

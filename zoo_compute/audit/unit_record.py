@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from http.client import NOT_FOUND
 from typing import TYPE_CHECKING
 
-from zoo_compute.audit.settlements import read_record, signer_of
+from zoo_compute.audit.settlements import merged, read_record, signer_of
 from zoo_compute.base.errors import ApiError, ConfigError, Mismatch, ZooError
 from zoo_compute.chain.disputes import Challenge
 from zoo_compute.chain.settlements import ChainReader
@@ -47,6 +47,15 @@ class Place:
         if found := re.fullmatch(r"(0x[0-9a-fA-F]{1,64}|[a-z0-9][a-z0-9-]{0,47}):([0-9]{1,9}):([0-9]{1,9})", text):
             return cls(found[1].lower(), int(found[2]), int(found[3]))
         raise ConfigError("unit-malformed", f"{text!r:.100} is not a unit", remedy="Give it as JOB:ROUND:SLOT.")
+
+    @classmethod
+    def parse_round(cls, text: str) -> "Place":
+        """Parse ``JOB:ROUND`` into its first unit's place. Raises ConfigError: it has another form."""
+        try:
+            return cls.parse(f"{text}:0")
+        except ConfigError:
+            remedy = "Give it as JOB:ROUND; rounds count from 0."
+            raise ConfigError("round-malformed", f"{text!r:.100} is not a round", remedy=remedy) from None
 
     def resolve(self, client: "Client") -> "Place":
         """Return the place with its job's id. Raises ConfigError: no job or several jobs match."""
@@ -120,12 +129,7 @@ def record_of(
                 with suppress(*UNAVAILABLE):
                     records.append(read_record(gateway, line.record, place.job_id))
     records += own
-    return replace(
-        records[-1],
-        units=list({(u.round, u.slot, u.provider, u.trace_root): u for one in records for u in one.units}.values()),
-        slashes=list({slash.evidence: slash for one in records for slash in one.slashes}.values()),
-        windows=list({window.id: window for one in records for window in one.windows}.values()),
-    )
+    return merged(records)
 
 
 def find_challenge(

@@ -95,19 +95,16 @@ def round_(
 ) -> None:
     """Join a settled round's payloads again, and compare the checkpoint after it.
 
-    Exit code 6: the checkpoint or its links differ.
+    Exit code 6: the checkpoint or its links differ. round-unsettled: no settlement has all of its units yet.
     """
     from zoo_compute.audit.unit_record import Place
-    from zoo_compute.terminal.receipts import require_no_findings, round_findings
+    from zoo_compute.terminal.receipts import join_round, report_round
 
-    place = Place.parse(f"{round_id}:0")
+    place = Place.parse_round(round_id)
     with open_client(api_url) as client:
         job_id = place.resolve(client).job_id
-        findings = round_findings(client, job_id, place.round)
-    if as_json:
-        print_json({"job_id": job_id, "round": place.round, "findings": [asdict(finding) for finding in findings]})
-    require_no_findings(findings)
-    print_note(f"verified: the payloads of round {place.round} give the checkpoint after it")
+        joined = join_round(client, job_id, place.round)
+    report_round(job_id, place.round, joined, as_json=as_json)
 
 
 @app.command()

@@ -2,18 +2,20 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 from training_gym.data.dataset import Split
 from zoo_compute.audit.evidence import evidence_of
 from zoo_compute.audit.receipt import differences, verify_job, verify_round
+from zoo_compute.audit.rounds import JoinedRound
 from zoo_compute.base.amounts import short_zen
 from zoo_compute.base.errors import Finding, Mismatch
 from zoo_compute.client.client import Client
 from zoo_compute.content.base_models import BaseFiles
-from zoo_compute.terminal.output import in_zen, print_facts, print_note, print_records, print_table
-from zoo_compute.terminal.watch import rollback_line
+from zoo_compute.terminal.output import in_zen, print_facts, print_json, print_note, print_records, print_table
+from zoo_compute.terminal.watch import fault_words, rollback_line
 from zoo_protocol.verification.training_faults import DIVERGED, DIVERGED_ADVICE
 
 
@@ -75,10 +77,24 @@ def check_receipt(client: Client, receipt: dict[str, Any], rounds: int | None = 
     require_no_findings(recomputed.findings + differences(receipt, recomputed.receipt))
 
 
-def round_findings(client: Client, job_id: str, round_: int) -> list[Finding]:
-    """Return every difference of a round from its payloads, joined again."""
+def join_round(client: Client, job_id: str, round_: int) -> JoinedRound:
+    """Join a round's payloads again. Raises as :func:`zoo_compute.audit.receipt.verify_round`."""
     with evidence_of(client.network()) as (chain, gateway):
-        return verify_round(job_id, round_, chain, gateway).findings
+        return verify_round(job_id, round_, chain, gateway)
+
+
+def report_round(job_id: str, round_: int, joined: JoinedRound, *, as_json: bool) -> None:
+    """Print the result of a round that was joined again. Raises Mismatch: it has differences."""
+    if as_json:
+        print_json({"job_id": job_id, "round": round_, **asdict(joined)})
+    require_no_findings(joined.findings)
+    if (rollback := joined.rollback) is None:
+        print_note(f"verified: the payloads of round {round_} give the checkpoint after it")
+        return
+    print_note(
+        f"verified: no payload of round {round_} entered the model. It was rolled back: the checkpoint after it "
+        f"repeats the files of the one before round {rollback.to}. Stated reason: {fault_words(rollback.reason)}"
+    )
 
 
 def require_no_findings(findings: Sequence[Finding]) -> None:

@@ -79,8 +79,12 @@ def describe(event: Event) -> str | None:
 
 def rollback_line(data: Mapping[str, Any]) -> str:
     """Return one line about a rollback: its round, its target and the reason."""
-    words = FAULTS.get(data["reason"], "training went wrong")
-    return f"round {data['round']} repeats the model after round {data['to']}: {words} ({data['reason']})"
+    return f"round {data['round']} repeats the model after round {data['to']}: {fault_words(data['reason'])}"
+
+
+def fault_words(reason: str) -> str:
+    """Return the reason of a rollback in words, with its code."""
+    return f"{FAULTS.get(reason, 'training went wrong')} ({reason})"
 
 
 @contextmanager

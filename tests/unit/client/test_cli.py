@@ -80,6 +80,7 @@ def refusal(done: Ended, status: ExitCode) -> Any:
         ("network", {"ZOO_API_URL": "nowhere"}, ExitCode.USAGE, "api-url-malformed", "Give the base URL of a market."),
         ("devnet info", {}, ExitCode.DEVNET, "devnet-not-running", "Start one with: zoo-compute devnet up --detach"),
         ("verify unit 0x12", {}, ExitCode.USAGE, "unit-malformed", "Give it as JOB:ROUND:SLOT."),
+        ("verify round 0x12:x", {}, ExitCode.USAGE, "round-malformed", "Give it as JOB:ROUND; rounds count from 0."),
         (OTHER_PROFILE, {}, ExitCode.USAGE, "unknown-profile", "Remove --profile, or choose one."),
     ],
 )

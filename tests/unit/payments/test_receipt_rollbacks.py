@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from kit.payments.receipt_world import World
+from kit.payments.rollbacks import roll_back
 
 from training_gym.aggregate.outer_step import initial_outer_state, save_outer_state
 from zoo_compute.audit.receipt import verify_job
@@ -13,18 +14,6 @@ from zoo_compute.terminal.receipts import print_receipt
 from zoo_protocol.payments.job_record import AggregationRecord
 
 ROLLBACK_CODES = {"wrong_rollback", "wrong_aggregation", "wrong_model", "wrong_manifest"}
-
-
-def roll_back(
-    world: World, to: int = 1, verdict: str = "rolled_back", reason: str | None = "step_not_finite", **changes: Any
-) -> None:
-    """Let the last checkpoint repeat that of round ``to``."""
-    record = AggregationRecord.from_bytes(world.files[world.manifest(2).aggregation or ""])
-    payloads = [replace(one, verdict=verdict) for one in record.payloads]
-    aggregation = world.put(replace(record, payloads=payloads, rolled_back_to=to, rollback_reason=reason).to_bytes())
-    best = world.manifest(1)
-    files: dict[str, Any] = {"model": best.model, "outer_state": best.outer_state, "update": None, "slot_states": {}}
-    world.relink(2, aggregation=aggregation, **(files | changes))
 
 
 def spike(world: World, round_: int = 1, loss: str = "9.000000", error: str = "0.010000") -> None:
