@@ -348,8 +348,7 @@ class Client:
         return {
             "model_config": orders.model_settings(model, self._manifest),
             **({} if spec.adapter is None else {"adapter_config": dict(spec.adapter)}),
-            "data_config": {"dataset": dataset}
-            | ({} if spec.validation_samples is None else {"validation_samples": spec.validation_samples}),
+            "data_config": {"dataset": dataset, **spec.data_settings()},
             "training_config": dict(spec.training),
             "tier": spec.tier,
             "nodes": spec.nodes,

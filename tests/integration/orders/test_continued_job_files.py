@@ -1,0 +1,54 @@
+"""Job files that continue the checkpoint of another job."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from kit.api.submission_fixtures import app_on_chain, fake_chain  # noqa: F401  (fixtures)
+from kit.jobs.jobs_fixtures import ZEN, World
+
+from market.chain.views import ChainViews
+from zoo_compute.base.errors import Mismatch
+from zoo_compute.client import jobspec
+from zoo_compute.client.client import Client
+
+
+def test_job_file_continues_checkpoint(
+    api: httpx.Client, app: FastAPI, world: World, nodes: list[str], tmp_path: Path
+) -> None:
+    job_id = world.delivered_job(nodes, rounds=1)
+    world.aggregate(job_id)
+    wallet = world.wallets[world.read(job_id).payer]
+    app.state.services.part(ChainViews).balances[wallet.address] = 12 * ZEN
+    with Client(str(api.base_url), private_key="0x" + bytes(wallet.key).hex()) as client:
+        job = client.job(job_id)
+        before, last = job.state(), job.checkpoints()[-1]
+        start = {"start_checkpoint": last.cid, "start_round": last.round, "start_rate_share": 0.5}
+        data = {"dataset": before.spec["data_config"]["dataset"], "validation_samples": 0, **start}
+        slower = {"learning_rate": before.spec["training_config"]["learning_rate"] / 3}
+        document = {
+            "model_config": before.spec["model_config"],
+            "training_config": before.spec["training_config"] | slower,
+            "data_config": data,
+            "nodes": before.nodes,
+            "budget_max": "2",
+            "max_price": "3",
+        }
+        file = tmp_path / "job.json"
+        file.write_text(json.dumps(document))
+        spec = jobspec.load(file)
+        honest = client.connection.post
+
+        def another_round(path: str, body: Any = None, **how: Any) -> Any:
+            return honest(path, body | {"data_config": data | {"start_round": last.round + 1}}, **how)
+
+        client.connection.post = another_round  # type: ignore[method-assign]
+        with pytest.raises(Mismatch, match="quote-mismatch"):
+            client.submit(spec)
+        client.connection.post = honest  # type: ignore[method-assign]
+        further = client.submit(spec).state().spec
+    assert further["data_config"].items() >= start.items()
+    assert further["training_config"]["learning_rate"] == slower["learning_rate"]
