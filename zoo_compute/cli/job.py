@@ -196,12 +196,14 @@ def extend(
     as_json: JsonFlag = False,
 ) -> None:
     """Show the cost and ask; then submit a job that continues this one."""
-    from zoo_compute.terminal.job_reports import approval
+    from zoo_compute.terminal.job_reports import approval, approval_to_continue
 
     given = {"rounds": rounds, "final_rate_share": final_rate_share}
     changes = _changes(budget, max_price) | {name: value for name, value in given.items() if value is not None}
     with open_client(api_url) as client:
-        _show(client.find_job(job_id).extend(approve=approval(yes=yes or as_json), **changes).state(), as_json)
+        job = client.find_job(job_id)
+        approve = approval_to_continue(job.state(), approval(yes=yes or as_json))
+        _show(job.extend(approve=approve, **changes).state(), as_json)
 
 
 @app.command()

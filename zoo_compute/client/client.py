@@ -201,7 +201,7 @@ class Client:
 
     def job(self, job_id: str) -> Job:
         """Return a handle on one job without a request. Raises ConfigError for a malformed id."""
-        if not _JOB_ID.fullmatch(job_id):
+        if not _JOB_ID.fullmatch(str(job_id)):
             remedy = "Give 0x and 64 hex digits. `zoo-compute job list` shows your jobs."
             raise ConfigError("job-malformed", f"{job_id!r:.100} is not a job id", remedy=remedy)
         return Job(self, job_id.lower())
@@ -348,8 +348,7 @@ class Client:
         return {
             "model_config": orders.model_settings(model, self._manifest),
             **({} if spec.adapter is None else {"adapter_config": dict(spec.adapter)}),
-            "data_config": {"dataset": dataset}
-            | ({} if spec.validation_samples is None else {"validation_samples": spec.validation_samples}),
+            "data_config": {"dataset": dataset, **spec.data_settings()},
             "training_config": dict(spec.training),
             "tier": spec.tier,
             "nodes": spec.nodes,

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
@@ -19,6 +20,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.5
 _RECONNECT_SECONDS = 1.0
+_WHOLE, _WEI = ((int,), "a whole number"), ((int,), "a whole number of wei")
+_CHANGES: dict[str, tuple[tuple[type, ...], str]] = {
+    **{"nodes": _WHOLE, "rounds": _WHOLE, "budget_max": _WEI, "max_price": _WEI},
+    "wait_until": ((datetime,), "a datetime with its time zone"),
+    "final_rate_share": ((int, float), "a share from 0 to 1"),
+}
+"""Changes of a clone or an extension: types, and expected form for error messages."""
 Approve = Callable[[Quote, int], None]
 """Consent to a quote and a budget in wei; refuses by an exception."""
 
@@ -119,19 +127,20 @@ class Job:
         Args:
             approve: as for :meth:`zoo_compute.Client.submit`.
             changes: ``nodes``, ``budget_max`` and ``max_price`` in wei, ``wait_until``: by default as long a wait.
+                None is as good as not given.
 
         Raises:
             Mismatch: the market's proposal differs from the request.
             ApiError, ConfigError: as for :meth:`zoo_compute.Client.submit`.
         """
-        return Job(self._client, self._client.submit_proposed(self.id, "clone", changes, approve))
+        return Job(self._client, self._client.submit_proposed(self.id, "clone", _given(changes), approve))
 
     def extend(self, *, approve: Approve | None = None, **changes: Any) -> "Job":
         """Sign and submit a job that continues this one.
 
         Args and errors as for :meth:`clone`, plus ``rounds`` and ``final_rate_share``.
         """
-        return Job(self._client, self._client.submit_proposed(self.id, "extend", changes, approve))
+        return Job(self._client, self._client.submit_proposed(self.id, "extend", _given(changes), approve))
 
     def metrics(self) -> list[dict[str, Any]]:
         """Return losses, times and included units, by round."""
@@ -167,7 +176,7 @@ class Job:
             after: rounds after which the model is taken, as of a job that ended early; None: the final model.
 
         Raises:
-            ZooError: there is no such model.
+            ZooError: there is no such model; JobUnsuccessful: the job has ended without one.
             ConfigError: the folder is not writable.
         """
         from zoo_compute.client.results import write_result
@@ -185,11 +194,24 @@ class Job:
         """Generate ``length`` tokens after ``prompt`` on this machine. Needs torch.
 
         Raises:
-            ConfigError: the prompt is empty.
+            ConfigError: the prompt is empty, or a setting is malformed.
             ZooError: there is no model yet.
         """
         if not prompt:
             raise ConfigError("prompt-empty", "prompt is empty", remedy="Give at least one character.")
+        for name, value, fits, written in (
+            ("prompt", prompt, isinstance(prompt, str), "a text"),
+            ("length", length, type(length) is int and length >= 0, "a whole number of tokens, 0 or more"),
+            (
+                "temperature",
+                temperature,
+                type(temperature) in (int, float) and 0 < temperature < math.inf,
+                "a number above 0",
+            ),
+            ("seed", seed, type(seed) is int and 0 <= seed < 1 << 63, "a whole number from 0 to 2^63 - 1"),
+        ):
+            if not fits:
+                raise _malformed("sample", name, value, written)
         from training_gym.model.generate import continue_text
         from training_gym.units.checkpoint import load_state
         from zoo_compute.client import datasets, models, results
@@ -216,16 +238,37 @@ class Job:
         if after in found:
             return found[after].model_cid
         named = "final model" if after is None else f"model after round {after}"
-        remedy = f"Wait for it: zoo-compute job watch {self.id}"
+        kind, remedy = ZooError, f"Wait for it: zoo-compute job watch {self.id}"
         if after is not None and found:
             remedy = f"Take a round from 0 to {max(found)}."
         elif state.is_over:
-            remedy = "It has ended without one." + (_best_of(self.id, list(found.values())) if found else "")
-        raise ZooError("no-model-yet", f"job {self.id} is {state.status} and has no {named}", remedy=remedy)
+            best = _best_of(self.id, list(found.values())) if found else ""
+            kind, remedy = JobUnsuccessful, f"It has ended without one.{best}"
+        raise kind("no-model-yet", f"job {self.id} is {state.status} and has no {named}", remedy=remedy)
+
+
+def _given(changes: dict[str, Any]) -> dict[str, Any]:
+    """Return the changes without those that are None. Raises ConfigError for a wrong type."""
+    found = {name: value for name, value in changes.items() if value is not None}
+    for name in found.keys() & _CHANGES.keys():  # the market refuses other names
+        kinds, written = _CHANGES[name]
+        value = found[name]
+        is_no_number = isinstance(value, bool) or (isinstance(value, float) and not math.isfinite(value))
+        if is_no_number or not isinstance(value, kinds):
+            raise _malformed("change", name, value, written)
+    return found
+
+
+def _malformed(what: str, name: str, value: object, written: str) -> ConfigError:
+    return ConfigError(f"{what}-malformed", f"{name} is {value!r:.80}", remedy=f"Give {name} as {written}.")
 
 
 def _best_of(job_id: str, checkpoints: Sequence[Checkpoint]) -> str:
-    best = min(checkpoints, key=lambda one: (float(one.validation_loss or "inf"), -one.round))
+    def rank(one: Checkpoint) -> tuple[float, int]:
+        """Return lowest first, of equal losses the first round, of unknown ones the last."""
+        return (math.inf, -one.round) if one.validation_loss is None else (float(one.validation_loss), one.round)
+
+    best = min(checkpoints, key=rank)
     return f" Its best model is that after round {best.round}: zoo-compute job download {job_id} --after {best.round}"
 
 

@@ -2,13 +2,15 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from training_gym.spec.config import TrainingSpec
+from training_gym.spec.errors import SpecError
 from zoo_compute.base.amounts import parse_zen
 from zoo_compute.base.errors import ConfigError
 from zoo_compute.client import datasets
@@ -40,6 +42,9 @@ _FIELDS = {  # of a spec, by key
     **{"data_config": "dataset", "training_config": "training"},
 }
 _SPLITS = ("train", "validation")
+_START = ("start_model", "start_checkpoint", "start_round", "start_rate_share")
+_OF_DATA = ("dataset", *_SPLITS, "tokenizer", "validation_samples", *_START)
+_ANY_DATASET = "b" * 59
 _DATA_REMEDY = "Write {train: SOURCE}, with validation and tokenizer as you need, or {dataset: CID}."
 _FLOAT, _TEXT = "tag:yaml.org,2002:float", "tag:yaml.org,2002:str"
 
@@ -67,6 +72,13 @@ class JobSpec:
         name: name of the job in lists.
         validation_samples: validation samples that each unit evaluates on its checkpoint; 0: the market evaluates it;
             None: as many as 2 % of a unit's training allow.
+        start_model: CID of initial parameters, such as a checkpoint's ``model_cid``.
+        start_checkpoint: CID of a checkpoint to continue, with its outer state.
+        start_round: rounds of this job's samples that were read before that checkpoint.
+        start_rate_share: share of the peak rates at which their decay goes on.
+
+    Raises:
+        ConfigError: a setting of the start is malformed, or contradicts another.
     """
 
     dataset: str | datasets.Request
@@ -83,6 +95,25 @@ class JobSpec:
     sampling_bps: int | None = None
     name: str | None = None
     validation_samples: int | None = None
+    start_model: str | None = None
+    start_checkpoint: str | None = None
+    start_round: int | None = None
+    start_rate_share: float | None = None
+
+    def __post_init__(self) -> None:
+        start = self._given(_START)
+        try:
+            TrainingSpec.from_dict({"data_config": {"dataset": _ANY_DATASET, **start}})
+        except SpecError as error:
+            remedy = "Client.job(ID).checkpoints() has the CIDs of checkpoints, and as model_cid of their models."
+            raise ConfigError("job-start-unusable", str(error), remedy=remedy) from error
+
+    def data_settings(self) -> dict[str, Any]:
+        """Return the settings of ``data_config`` besides the dataset."""
+        return self._given(("validation_samples", *_START))
+
+    def _given(self, names: Iterable[str]) -> dict[str, Any]:
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 
 def load(path: Path, overrides: Mapping[str, Any] | None = None) -> JobSpec:
@@ -90,7 +121,8 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> JobSpec:
 
     ``data_config`` has either ``dataset``, a manifest's CID, or the sources ``train``, ``validation`` and
     ``tokenizer`` of :class:`zoo_compute.client.datasets.Request`. Paths are relative to the job file. The default
-    tokenizer is the base model's, or without one a new BPE. ``validation_samples`` may stand next to either.
+    tokenizer is the base model's, or without one a new BPE. ``validation_samples``, ``start_model``,
+    ``start_checkpoint``, ``start_round`` and ``start_rate_share`` may stand next to either.
 
     Args:
         overrides: replace keys of the file.
@@ -117,6 +149,10 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> JobSpec:
     fields: dict[str, Any] = {_FIELDS.get(key, key): value for key, value in document.items()}
     data = dict(fields["dataset"])
     fields["validation_samples"] = _validation_samples(path, data.pop("validation_samples", None))
+    for name in data.keys() & set(_START):
+        fields[name] = data.pop(name)
+        if fields[name] is None:
+            raise _wrong(path, f"data_config.{name} has no value", remedy="Give it one, or remove the key.")
     fields["dataset"] = _dataset(path, data, fields.get("model", {}).get("base"))
     fields |= {name: parse_zen(str(fields[name]), name) for name in _AMOUNTS if name in fields}
     if "wait" in fields:
@@ -178,12 +214,14 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _dataset(path: Path, document: dict[str, Any], base: object) -> str | datasets.Request:
+    if unknown := sorted(map(str, document.keys() - set(_OF_DATA))):
+        nearest = get_close_matches(unknown[0], _OF_DATA, n=1, cutoff=0.0)[0]
+        detail = f"data_config.{unknown[0]:.80} is not a known key; the nearest is {nearest!r}"
+        raise _wrong(path, detail, remedy=_DATA_REMEDY)
     if "dataset" in document:
         if set(document) == {"dataset"} and isinstance(document["dataset"], str):
             return document["dataset"]
         raise _wrong(path, "data_config.dataset must be a CID, and the only source", remedy=_DATA_REMEDY)
-    if unknown := sorted(set(document) - {"train", "validation", "tokenizer"}):
-        raise _wrong(path, f"data_config.{unknown[0]:.80} is not a known key", remedy=_DATA_REMEDY)
     if "train" not in document:
         raise _wrong(path, "data_config has neither train nor dataset", remedy=_DATA_REMEDY)
     train, validation = (_sources(path, name, document[name]) if name in document else () for name in _SPLITS)

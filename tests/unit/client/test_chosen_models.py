@@ -5,7 +5,7 @@ from unittest.mock import MagicMock
 import pytest
 from kit.errors import raises_code
 
-from zoo_compute.base.errors import ZooError
+from zoo_compute.base.errors import ExitCode, JobUnsuccessful, ZooError
 from zoo_compute.base.models import Checkpoint, JobState
 from zoo_compute.client.job import Job
 
@@ -35,14 +35,17 @@ def test_model_of_named_round_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     with raises_code(ZooError, "no-model-yet") as raised:
         job.model_cid(3)
     assert raised.value.remedy == "Take a round from 0 to 2."
+    assert raised.value.exit_code == ExitCode.FAILED
 
 
 @pytest.mark.parametrize(
-    ("losses", "best"), [(["5.0", "3.0", "9.0"], 1), (["5.0", None], 0), ([None, None], 1), ([], None)]
+    ("losses", "best"),
+    [(["5.0", "3.0", "9.0"], 1), (["5.0", "5.0"], 0), (["5.0", None], 0), ([None, None], 1), ([], None)],
 )
 def test_failed_job_names_its_best_model(
     monkeypatch: pytest.MonkeyPatch, losses: list[str | None], best: int | None
 ) -> None:
-    with raises_code(ZooError, "no-model-yet") as raised:
+    with raises_code(JobUnsuccessful, "no-model-yet") as raised:
         ended_job(monkeypatch, final=None, losses=losses).model_cid()
+    assert raised.value.exit_code == ExitCode.JOB_UNSUCCESSFUL == 5
     assert (f"--after {best}" in (raised.value.remedy or "")) == (best is not None)

@@ -7,6 +7,8 @@ import pytest
 from kit.errors import raises_code
 
 from zoo_compute.base.errors import ConfigError, ZooError
+from zoo_compute.base.models import JobState, Quote
+from zoo_compute.terminal.job_reports import approval, approval_to_continue
 from zoo_compute.terminal.output import confirm
 
 PLAN = {"bond": "100 ZEN"}
@@ -44,3 +46,12 @@ def test_script_needs_option(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     capsys.readouterr()
     confirm(PLAN, "Open?", yes=True)
     assert capsys.readouterr().err == ""
+
+
+def test_diverged_job_warns_without_question(capsys: pytest.CaptureFixture[str]) -> None:
+    found = Quote.model_construct(spec={"data_config": {"dataset": "d", "start_checkpoint": "c", "start_round": 2}})
+    for reason, is_warned in (("diverged", True), ("completed", False)):
+        state = JobState.model_construct(id="0x01", reason=reason)
+        approval_to_continue(state, approval(yes=True))(found, 1)
+        shown = capsys.readouterr()
+        assert (shown.out, "submit FILE`: start_checkpoint: c, start_round: 2" in shown.err) == ("", is_warned)
