@@ -23,7 +23,6 @@ from market.platform.db.base import utc_now
 from market.platform.http.types import LAST_INSTANT
 from market.training.aggregation.rollback import continued_checkpoint
 from market.training.checkpoints import repository as checkpoints_repository
-from market.training.leases import evaluations
 from market.training.units import repository as units_repository
 
 _TRAINS = (JobStatus.SUBMITTED, JobStatus.FUNDED, JobStatus.MATCHING, JobStatus.RUNNING)
@@ -59,10 +58,10 @@ def extend(
         raise NothingToContinue(
             f"status is {job.status}; expected an ended or paused job.", remedy="Wait for its end, pause or cancel it."
         )
-    if job.status == JobStatus.RUNNING and _finishes_round(session, job):
+    if job.status == JobStatus.RUNNING and _has_begun_round(session, job):
         raise NothingToContinue(
-            "Its nodes finish a round, whose data a continuation would read and pay again.",
-            remedy="Ask again in some minutes.",
+            "Its nodes have begun a round, whose data a continuation would read and pay again.",
+            remedy="Ask again when the round has ended. If it lacks nodes, resume or cancel the job.",
         )
     found = checkpoints_repository.checkpoints(session, job_id)
     if len(found) < 2:  # none, or the initial one
@@ -84,10 +83,12 @@ def extend(
     return _request(network, job, spec, given)
 
 
-def _finishes_round(session: Session, job: Job) -> bool:
-    """Return True while a paused job's nodes train, or verifiers evaluate its final model."""
+def _has_begun_round(session: Session, job: Job) -> bool:
+    """Return True while a paused job has units that no checkpoint has, or nodes."""
+    begun = (*units_repository.OPEN_UNIT, *units_repository.DELIVERED_UNIT)
+    units = (units_repository.units_of_round(session, job.id, job.current_round + one) for one in (0, 1))
     held = any(slot.provider is not None for slot in jobs_repository.slots(session, job.id))
-    return held or evaluations.final_asked_at(session, job.id) is not None
+    return held or any(unit.status in begun for of_round in units for unit in of_round)
 
 
 def continuation(spec: Mapping[str, Any], done: int, checkpoint: str, rounds: int) -> dict[str, Any]:

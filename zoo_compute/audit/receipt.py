@@ -16,6 +16,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -118,12 +119,16 @@ def verify_round(job_id: str, round_: int, chain: ChainReader, gateway: GatewayC
     Raises:
         ZooError: ``round-unknown``, or ``round-unsettled``: it has no difference, but units without a settlement.
         Mismatch: a record is malformed, or of another job.
-        BlockNotFound, ContentError, GatewayUnavailable: a record is not available.
+        BlockNotFound, ContentError, GatewayUnavailable: the newest record is not available.
     """
     result, settlement = Verification(), chain.settled(job_id)
     # Only the line that ends the job has a record of all units.
     parts = settlement.parts if settlement.last is None else settlement.parts[-1:]
-    records = [read_record(gateway, part.record, job_id) for part in parts]
+    records: list[JobRecord] = []
+    for part in parts[:-1]:
+        with suppress(*UNAVAILABLE):  # its units count as unsettled
+            records.append(read_record(gateway, part.record, job_id))
+    records += [read_record(gateway, part.record, job_id) for part in parts[-1:]]
     if not records or not 0 <= round_ < len(records[-1].checkpoints) - 1:
         remedy = "Rounds count from 0; choose one before the job's newest settlement."
         raise ZooError("round-unknown", f"round {round_} of job {job_id} has no checkpoint on record", remedy=remedy)
@@ -137,7 +142,9 @@ def verify_round(job_id: str, round_: int, chain: ChainReader, gateway: GatewayC
             "round-unsettled",
             f"the payloads of round {round_} give the checkpoint after it, but no settlement of job {job_id} has "
             f"their units {', '.join(unsettled)} (ROUND:SLOT)",
-            remedy="Try again after the job's next settlement. Only the last one has rejected units too.",
+            remedy="None will follow: its escrow was refunded."
+            if settlement.over
+            else "Try again after the job's next settlement. Only the last one has rejected units too.",
         )
     return JoinedRound(result.findings, joins.rollback(round_))
 

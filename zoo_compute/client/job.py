@@ -23,7 +23,7 @@ _RECONNECT_SECONDS = 1.0
 _WHOLE, _WEI = ((int,), "a whole number"), ((int,), "a whole number of wei")
 _CHANGES: dict[str, tuple[tuple[type, ...], str]] = {
     **{"nodes": _WHOLE, "rounds": _WHOLE, "budget_max": _WEI, "max_price": _WEI},
-    "wait_until": ((datetime,), "a datetime with its time zone"),
+    "wait_until": ((datetime,), "a datetime"),
     "final_rate_share": ((int, float), "a share from 0 to 1"),
 }
 """Changes of a clone or an extension: types, and expected form for error messages."""

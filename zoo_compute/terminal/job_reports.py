@@ -67,11 +67,12 @@ def approval_to_continue(state: JobState, ask: Approve) -> Approve:
     def approve(found: Quote, budget_wei: int) -> None:
         if state.reason == "diverged":
             data = found.spec["data_config"].items()
-            start = ", ".join(f"{name}: {value}" for name, value in data if name.startswith("start_"))
+            start = "".join(f"\n    {name}: {value}" for name, value in data if name.startswith("start_"))
             print_note(
                 f"warning: job {state.id} diverged, and this job has the same learning rates. To lower them, do not "
-                "submit it. Lower learning_rate and muon_learning_rate in the first job's file, add these keys to its "
-                f"data_config, and run `zoo-compute job submit FILE`: {start}"
+                "submit it. Lower learning_rate and muon_learning_rate in the first job's file, set rounds to "
+                f"{found.spec['training_config']['rounds']}, and run `zoo-compute job submit FILE`. Add to its "
+                f"data_config:{start}"
             )
         ask(found, budget_wei)
 

@@ -52,14 +52,16 @@ def continued_checkpoint(job: Job, checkpoints: Sequence[Checkpoint], units: Col
 
     It is the best one if the job failed as diverged, or if its next round would be rolled back. Otherwise it is the
     last. A completed job's final model was accepted, with a loss of more samples than the others. A first loss that
-    verifiers state may be false, so it decides nothing here.
+    verifiers state may be false, so the next known one counts as the first.
 
     Args:
         units: of the round after the last checkpoint, lost ones too.
     """
-    last, judged = checkpoints[-1], checkpoints[checkpoints[0].is_stated :]
-    needs_rollback = last.round < job.rounds and needed_rollback(judged, units, job.nodes) is not None
-    return checkpoints[best_round(known_losses(judged))] if job.reason == DIVERGED or needs_rollback else last
+    last, losses = checkpoints[-1], known_losses(checkpoints[checkpoints[0].is_stated :])
+    is_new = bool(losses) and max(losses) >= _last_rollback(checkpoints)
+    is_spoiled = is_new and loss_fault([one for _, one in sorted(losses.items())]) is not None
+    needs_rollback = last.round < job.rounds and (is_spoiled or have_diverged(checkpoints, units, job.nodes))
+    return checkpoints[best_round(losses)] if job.reason == DIVERGED or needs_rollback else last
 
 
 def have_diverged(checkpoints: Sequence[Checkpoint], units: Collection[Unit], nodes: int) -> bool:

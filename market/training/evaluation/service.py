@@ -162,6 +162,8 @@ def first_loss(
         with database.transaction() as session:
             evaluations.end_open(session, job_id, row.cid)
             row = session.get_one(Checkpoint, row.id)
+            if row.validation_loss is not None:  # units or another worker were faster
+                return loss_in(row)
             row.is_stated = evaluations.agreed_record(session, job_id, row.cid) is not None
             _record(session, row, loss)
     return loss

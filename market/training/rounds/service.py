@@ -128,7 +128,7 @@ def _advance_round(session: Session, settings: Settings, job: Job) -> None:
         return
     state, now = round_state(session, job, units, settings), utc_now()
     if state.can_close(now) and evaluations.open_evaluations(session, job.id, final=True):
-        _free_idle_nodes(slots, units)
+        _free_idle_nodes(session, job, slots, units)
     else:
         _offer_units(session, settings, job, slots, units, next_units, checkpoint)
         spares.offer_prefetch_leases(session, settings, job, checkpoint)
@@ -154,9 +154,10 @@ def _handle_infeasible_round(
     fail_job(session, job, DIVERGED if job.nodes - len(given_up) < state.quorum else "no_capacity")
 
 
-def _free_idle_nodes(slots: Sequence[Slot], units: Sequence[Unit]) -> None:
-    """Free the nodes that no work is left for while verifiers evaluate the final model."""
+def _free_idle_nodes(session: Session, job: Job, slots: Sequence[Slot], units: Sequence[Unit]) -> None:
+    """Free the nodes that no work is left for: of a paused job, or while verifiers evaluate."""
     at_work = {unit.slot for unit in units if unit.status in units_repository.OPEN_UNIT}
+    at_work |= units_repository.late_slots(session, job.id, job.current_round)
     for slot in slots:
         if slot.slot not in at_work:
             slot.provider = None
@@ -233,7 +234,7 @@ def _drain_paused_job(
         enqueue_after_commit(session, "jobs.aggregate", job.id)
         at_work = not evaluations.open_evaluations(session, job.id, final=True)
     if not at_work:
-        _free_idle_nodes(slots, units)
+        _free_idle_nodes(session, job, slots, units)
 
 
 def fail_job(session: Session, job: Job, reason: str) -> None:

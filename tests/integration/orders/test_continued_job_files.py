@@ -70,4 +70,4 @@ def test_extension_of_diverged_job_warns(cli: Cli, world: World, trained: str) -
     assert warned.index("the same learning rates") < warned.index("into escrow")
     further = cli.json("job", "extend", trained)  # the warning is not on standard output
     data = further["spec"]["data_config"]
-    assert f"start_checkpoint: {data['start_checkpoint']}, start_round: 1" in warned
+    assert f"    start_checkpoint: {data['start_checkpoint']}\n    start_round: 1\n" in warned

@@ -85,7 +85,10 @@ def test_paused_running_job_finishes_leases_and_resumes(api: httpx.Client, world
     payer.post(f"{path}/pause")
     world.dispatch(job_id)
     assert len(_held(world, job_id)) == 4  # their leases are out
-    world.deliver_all(nodes[1:])
+    for nodes_left in nodes[1:], []:
+        refused = refusal(payer.post(f"{path}/extend", json={}), 409, "nothing-to-continue")
+        assert refused["detail"] == "Its nodes have begun a round, whose data a continuation would read and pay again."
+        world.deliver_all(nodes_left)
     world.dispatch(job_id)
     world.close_round(job_id)
     assert world.read(job_id).current_round == 1

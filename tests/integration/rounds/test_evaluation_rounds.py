@@ -27,6 +27,8 @@ from market.training.aggregation import service as aggregation
 from market.training.aggregation.rollback import continued_checkpoint
 from market.training.checkpoints import repository as checkpoints_repository
 from market.training.checkpoints.models import Checkpoint
+from market.training.checkpoints.service import ModelLoss
+from market.training.evaluation import service as evaluation
 from market.training.leases import service as leases
 from market.training.leases.errors import LeaseLost
 from market.training.retention import service as retention
@@ -106,6 +108,8 @@ def test_late_unit_makes_no_other_model(world: VerificationWorld) -> None:
     validate(world, job_id)
     world.deliver_all(nodes[:5])
     first = asked(world, job_id)
+    world.dispatch(job_id)
+    assert [one for one in world.holders(job_id) if one is not None] == [nodes[5]]  # it has yet to upload
     late.deliver()
     answer(world, first, RECORDS[0], RECORDS[0])
     assert (len(first), asked(world, job_id), world.read(job_id).status) == (2, {}, "verifying")
@@ -171,6 +175,18 @@ def test_evaluation_ends_with_markets_own(world: VerificationWorld, verifiers: l
     with pytest.raises(LeaseLost, match=r"expired \(evaluated\)"):
         answer(world, {other: working}, RECORDS[0])
     assert counts(world, other) == (0, 0, 0)
+
+
+def test_loss_of_units_is_not_replaced(world: VerificationWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    job_id = trained(world, rounds=2, first_loss=None)
+
+    def slow(*_: object) -> ModelLoss:
+        know_first_loss(world, job_id, "5.100000")
+        return ModelLoss("5.200000", "0.010000", 9)
+
+    monkeypatch.setattr(evaluation, "receipt_loss", slow)
+    validate(world, job_id)
+    assert loss_of(world, job_id, 0)[0] == "5.100000"
 
 
 def test_unused_models_manifest_is_released_last(

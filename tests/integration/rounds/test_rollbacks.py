@@ -280,7 +280,7 @@ def test_paused_job_is_extended_from_best_checkpoint(
     payer = sign_in(api, world.wallets[world.read(job_id).payer])
     payer.post(f"/v1/jobs/{job_id}/pause")
     refused = refusal(payer.post(f"/v1/jobs/{job_id}/extend", json={}), 409, "nothing-to-continue")
-    assert refused["detail"] == "Its nodes finish a round, whose data a continuation would read and pay again."
+    assert refused["detail"] == "Its nodes have begun a round, whose data a continuation would read and pay again."
     world.dispatch(job_id)
     refused = refusal(payer.post(f"/v1/jobs/{job_id}/extend", json={}), 409, "nothing-to-continue")
     assert refused["detail"] == "The loss after round 2 is not known yet, so the model may be spoiled."

@@ -22,7 +22,7 @@ JOB_ID = "0x" + "11" * 32
         ({"rounds": 2.0}, "Give rounds as a whole number."),
         ({"nodes": True}, "Give nodes as a whole number."),
         ({"budget_max": 1.5}, "Give budget_max as a whole number of wei."),
-        ({"wait_until": "tomorrow"}, "Give wait_until as a datetime with its time zone."),
+        ({"wait_until": "tomorrow"}, "Give wait_until as a datetime."),
         ({"final_rate_share": math.nan}, "Give final_rate_share as a share from 0 to 1."),
         ({"final_rate_share": "0.5"}, "Give final_rate_share as a share from 0 to 1."),
     ],

@@ -12,8 +12,8 @@ from zoo_compute.audit.receipt import verify_round
 from zoo_compute.audit.rounds import JoinedRound
 from zoo_compute.base.errors import Finding, Mismatch, ZooError
 from zoo_compute.terminal.receipts import report_round
-from zoo_protocol.content.cid import digest_of
-from zoo_protocol.hashing import to_hex
+from zoo_protocol.content.cid import cids_of_digest, digest_of
+from zoo_protocol.hashing import from_hex, to_hex
 from zoo_protocol.payments.job_record import AggregationRecord, UnitRecord
 from zoo_protocol.payments.receipt import JobSettlement, Settled
 from zoo_protocol.verification.training_faults import Rollback
@@ -57,6 +57,27 @@ def test_unsettled_round_is_refused_without_accusation() -> None:
         verify_round(world.job_id, 1, world, world)
     assert (refused.value.code, isinstance(refused.value, Mismatch)) == ("round-unsettled", False)
     assert "next settlement" in (refused.value.remedy or "")
+
+
+def test_lost_record_of_old_line_leaves_units_unsettled() -> None:
+    world: Any = World()
+    first, _, second = world.record.units
+    pay_by_rounds(world, [first], [second])
+    for lost in cids_of_digest(from_hex(world.settled(world.job_id).parts[0].record)):
+        world.files.pop(lost, None)
+    assert places(world, 1) == set()
+    with pytest.raises(ZooError, match=r"no settlement of job .* has their units 0:0 "):
+        verify_round(world.job_id, 0, world, world)
+
+
+def test_refunded_job_has_no_further_settlement() -> None:
+    world: Any = World()
+    pay_by_rounds(world, world.record.units[:1])
+    ended = replace(world.settled(world.job_id), over=True)
+    world.settled = lambda job_id: ended
+    with pytest.raises(ZooError, match="no settlement of job") as refused:
+        verify_round(world.job_id, 1, world, world)
+    assert refused.value.remedy == "None will follow: its escrow was refunded."
 
 
 def test_rejected_unit_of_running_job_is_unsettled() -> None:

@@ -74,6 +74,13 @@ def test_extension_starts_from_last_unspoiled_checkpoint(
     assert continued_checkpoint(job, checkpoints(*losses), units).round == expected
 
 
+@pytest.mark.parametrize(("losses", "expected"), [(("5.5", "5.0", "6.1"), 1), (("0.1", "5.5", "5.4"), 2)])
+def test_stated_first_loss_decides_no_extension(losses: tuple[str, ...], expected: int) -> None:
+    found = checkpoints(*losses)
+    found[0].is_stated = True
+    assert continued_checkpoint(Job(nodes=REPLICAS, rounds=9), found, []).round == expected
+
+
 def test_lower_loss_known_later_confirms_spike() -> None:
     first, newest = KnownLoss(5.0, 0.01), KnownLoss(6.3, 0.05)
     assert loss_fault([first, newest]) == loss_fault([first, KnownLoss(4.99, 0.2), newest]) == LOSS_SPIKE
