@@ -70,9 +70,8 @@ def extend(
     rounds = given.pop("rounds", None) or job.rounds - job.current_round or job.rounds
     share = given.pop("final_rate_share", None)
     start = continued_checkpoint(job, found, units_repository.units_of_round(session, job_id, found[-1].round))
-    if (
-        start.validation_loss is None and job.status not in jobs_repository.TERMINAL_STATUSES
-    ):  # the market still evaluates it
+    is_evaluated = start.validation_loss is not None or job.status in jobs_repository.TERMINAL_STATUSES
+    if not is_evaluated:
         raise NothingToContinue(
             f"The loss after round {start.round} is not known yet, so the model may be spoiled.",
             remedy="Ask again in some minutes.",

@@ -28,7 +28,9 @@ def trained(app: FastAPI, world: World, nodes: list[str]) -> str:
     return job_id
 
 
-def test_job_file_continues_checkpoint(api: httpx.Client, world: World, trained: str, tmp_path: Path) -> None:
+def test_job_file_continues_checkpoint(
+    api: httpx.Client, world: World, trained: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     wallet = world.wallets[world.read(trained).payer]
     with Client(str(api.base_url), private_key="0x" + bytes(wallet.key).hex()) as client:
         job = client.job(trained)
@@ -52,10 +54,9 @@ def test_job_file_continues_checkpoint(api: httpx.Client, world: World, trained:
         def another_round(path: str, body: Any = None, **how: Any) -> Any:
             return honest(path, body | {"data_config": data | {"start_round": last.round + 1}}, **how)
 
-        client.connection.post = another_round  # type: ignore[method-assign]
-        with pytest.raises(Mismatch, match="quote-mismatch"):
+        with monkeypatch.context() as dishonest, pytest.raises(Mismatch, match="quote-mismatch"):
+            dishonest.setattr(client.connection, "post", another_round)
             client.submit(spec)
-        client.connection.post = honest  # type: ignore[method-assign]
         further = client.submit(spec).state().spec
     assert further["data_config"].items() >= start.items()
     assert further["training_config"]["learning_rate"] == slower["learning_rate"]
