@@ -54,9 +54,10 @@ def test_job_file_continues_checkpoint(
         def another_round(path: str, body: Any = None, **how: Any) -> Any:
             return honest(path, body | {"data_config": data | {"start_round": last.round + 1}}, **how)
 
-        with monkeypatch.context() as dishonest, pytest.raises(Mismatch, match="quote-mismatch"):
+        with monkeypatch.context() as dishonest:
             dishonest.setattr(client.connection, "post", another_round)
-            client.submit(spec)
+            with pytest.raises(Mismatch, match="quote-mismatch"):
+                client.submit(spec)
         further = client.submit(spec).state().spec
     assert further["data_config"].items() >= start.items()
     assert further["training_config"]["learning_rate"] == slower["learning_rate"]
