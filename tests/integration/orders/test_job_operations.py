@@ -22,6 +22,7 @@ from market.platform.db.base import utc_now
 from market.platform.http.types import LAST_INSTANT
 from market.training.checkpoints.models import Checkpoint
 from market.training.evaluation import service as evaluation
+from market.training.leases import service as leases
 from market.training.matching import book
 from training_gym.spec.config import TrainingSpec
 from training_gym.units.checkpoint import CheckpointManifest
@@ -101,6 +102,21 @@ def test_paused_running_job_finishes_leases_and_resumes(api: httpx.Client, world
     world.dispatch(job_id)
     assert sorted(_held(world, job_id)) == sorted(nodes)
     assert len(world.units(job_id, round=1)) == 4
+
+
+def test_paused_job_without_quorum_is_not_extended(api: httpx.Client, world: World, nodes: list[str]) -> None:
+    job_id = world.running(nodes, rounds=3)
+    world.train_round(job_id, nodes)
+    payer, path = payer_of(api, world, job_id), f"/v1/jobs/{job_id}"
+    payer.post(f"{path}/pause")
+    world.deliver(nodes[0])
+    for node in nodes[1:]:
+        lost = world.work(node)
+        world.call(leases.fail, lost.lease.id, node, lost.lease.token, "out_of_memory", "")
+    world.dispatch(job_id)
+    assert _held(world, job_id) == []
+    refused = refusal(payer.post(f"{path}/extend", json={}), 409, "nothing-to-continue")
+    assert "resume or cancel the job" in refused["remedy"]
 
 
 def _held(world: World, job_id: str) -> list[str]:
