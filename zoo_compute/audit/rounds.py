@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from training_gym.aggregate.aggregation import aggregate
 from training_gym.aggregate.outer_step import OuterState, initial_outer_state, load_outer_state, save_outer_state
@@ -67,7 +68,6 @@ class Rounds:
     ) -> None:
         self._expect, self._fetch, self._record, self._spec = expect, fetch, record, spec
         self._gateway, self._is_running = gateway, is_running
-        self._places = {(unit.round, unit.slot) for unit in record.units}
         self._manifests: list[CheckpointManifest] = []
         self._aggregations: list[AggregationRecord] = []
         self._state: tuple[int, OuterState] | None = None  # of the last join, by the round that it starts
@@ -120,6 +120,10 @@ class Rounds:
         went_back = found.rolled_back_to is not None, found.rollback_reason is not None
         self._expect("wrong_rollback", f"rounds[{round_}].rollback_reason", *went_back)
         self._aggregations.append(found)
+
+    @cached_property
+    def _places(self) -> set[tuple[int, int]]:
+        return {(unit.round, unit.slot) for unit in self._record.units}
 
     def _is_unsettled(self, payload: PlacedPayload) -> bool:
         """Return True if the payload's unit may be one that a settlement has yet to name."""
