@@ -33,7 +33,7 @@ from zoo_protocol.content.cid import InvalidCid
 
 _BASE, _DATASET = "model_config.base", "data_config.dataset"
 _HEADER_SECONDS = 30.0
-"""Limit on reading all headers of a base model: an untrusted peer may have the blocks and answer slowly."""
+"""Limit on reading the headers of a base model or a start: a peer may have the blocks and answer slowly."""
 _START_REMEDY = "Take a CID of GET /v1/jobs/{id}/checkpoints: cid for start_checkpoint, model_cid for start_model."
 _UNUSABLE = (BlobTooLarge, BlobCorrupt, InvalidCid)
 Request = TypeVar("Request", bound=JobSpec)
