@@ -15,6 +15,8 @@ from pydantic import (
     Field,
     PlainSerializer,
     StringConstraints,
+    ValidationInfo,
+    field_validator,
     model_validator,
 )
 from pydantic.functional_validators import AfterValidator
@@ -81,6 +83,7 @@ Instant = Annotated[AwareDatetime, Field(ge=datetime(2000, 1, 1, tzinfo=UTC), le
 
 RowId = Annotated[int, Field(ge=1, lt=2**31)]
 """Id of a row."""
+_NUMBERS = (int, float, int | None, float | None, RowId | None)
 
 
 def unknown_key(key: str, known: Sequence[str]) -> PydanticCustomError:
@@ -91,7 +94,7 @@ def unknown_key(key: str, known: Sequence[str]) -> PydanticCustomError:
 
 
 class RequestModel(BaseModel):
-    """Base of request bodies; refuses unknown keys, and texts that PostgreSQL cannot store."""
+    """Base of request bodies; refuses unknown keys, true as a number, and texts that PostgreSQL cannot store."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -107,6 +110,15 @@ class RequestModel(BaseModel):
                     found = "{key} holds the character U+0000 or half of a surrogate pair"
                     raise PydanticCustomError("unstorable", found, {"key": str(key)})
         return data
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_truth_as_number(cls, value: Any, info: ValidationInfo) -> Any:
+        field = cls.model_fields[info.field_name or ""]
+        reads_itself = any(isinstance(one, BeforeValidator) for one in field.metadata)
+        if isinstance(value, bool) and field.annotation in _NUMBERS and not reads_itself:
+            raise PydanticCustomError("bool_as_number", "is true or false; give a number")
+        return value
 
 
 def _is_storable(value: Any) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import httpx
 import pytest
@@ -58,6 +59,18 @@ def test_wei_accepts_only_decimal_digit_strings(api: httpx.Client) -> None:
         problem = refusal(caller.post("/v1/asks", json=body), 422, "invalid-request")
         assert problem["field"] == "ask.minPrice"
         assert "decimal string" in str(problem["detail"])
+
+
+@pytest.mark.parametrize(
+    ("field", "body"),
+    [
+        ("ask.gpus", {"ask": ASK | {"gpus": True}, "signature": "0x" + "00" * 65}),
+        ("ask.validUntil", {"ask": ASK | {"validUntil": False}, "signature": "0x" + "00" * 65}),
+    ],
+)
+def test_truth_value_as_number_is_refused(api: httpx.Client, field: str, body: dict[str, Any]) -> None:
+    problem = refusal(sign_in(api).post("/v1/asks", json=body), 422, "invalid-request")
+    assert (problem["field"], problem["detail"]) == (field, f"{field}: is true or false; give a number")
 
 
 def test_malformed_or_miscopied_address_is_refused(api: httpx.Client) -> None:
