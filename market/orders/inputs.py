@@ -35,6 +35,7 @@ _BASE, _DATASET = "model_config.base", "data_config.dataset"
 _HEADER_SECONDS = 30.0
 """Limit on reading the headers of a base model or a start: a peer may have the blocks and answer slowly."""
 _START_REMEDY = "Take a CID of GET /v1/jobs/{id}/checkpoints: cid for start_checkpoint, model_cid for start_model."
+_SLOW_REMEDY = "If the CID is right, IPFS was too slow: ask again in a minute."
 _UNUSABLE = (BlobTooLarge, BlobCorrupt, InvalidCid)
 Request = TypeVar("Request", bound=JobSpec)
 
@@ -211,6 +212,7 @@ def _dataset_errors(spec: TrainingSpec, field: str = _DATASET, what: str = "") -
     try:
         yield
     except BlobNotFound as error:
+        remedy = f"{remedy or DatasetNotFound.default_remedy} {_SLOW_REMEDY}"
         raise DatasetNotFound(f"Storage did not find {field}: {error}", field=field, remedy=remedy) from error
     except (*_UNUSABLE, ManifestError, StateError) as error:
         what = what or f"dataset {spec.dataset}"
