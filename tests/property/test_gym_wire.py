@@ -374,14 +374,17 @@ def test_payload_beyond_its_cap_costs_nothing() -> None:
     assert peak_bytes(refuse_all) < 100_000
 
 
-@pytest.mark.parametrize(("bits", "top_k"), [(2, CHUNK), (4, CHUNK), (8, CHUNK), (2, 1024), (2, 64), (8, 64), (8, 1)])
+@pytest.mark.parametrize(
+    ("bits", "top_k"),
+    [(2, CHUNK), (4, CHUNK), (8, CHUNK), (2, CHUNK - 1), (2, 1024), (2, 64), (8, 64), (8, 1)],
+)
 @pytest.mark.parametrize("kind", ["normal", "close"])
 def test_payload_reading_memory_is_bounded_by_cap(bits: int, top_k: int, kind: str) -> None:
     format_ = format_of(bits, top_k, 1000 * CHUNK)
     payload = encode_vector(format_, _values(kind, format_.size, np.random.default_rng(0)))
     decode_vector(format_, payload)  # compiles
     most = peak_bytes(lambda: decode_vector(format_, payload))
-    assert most <= 14 * format_.max_bytes + (32 << bits) * 1000 + (1 << 19)  # docs/protocol/payloads.md, "Cap"
+    assert most <= 22 * format_.max_bytes + (32 << bits) * 1000 + (1 << 19)  # docs/protocol/payloads.md, "Cap"
 
 
 def test_specification_fixes_format() -> None:
