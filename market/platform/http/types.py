@@ -94,7 +94,10 @@ def unknown_key(key: str, known: Sequence[str]) -> PydanticCustomError:
 
 
 class RequestModel(BaseModel):
-    """Base of request bodies; refuses unknown keys, true as a number, and texts that PostgreSQL cannot store."""
+    """Base of request bodies.
+
+    It refuses unknown keys, true and false as numbers, and texts that PostgreSQL cannot store.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
