@@ -238,12 +238,10 @@ def _by_default(
 ) -> dict[str, float]:
     training = TrainingConfig(rounds=spec.training.rounds, seed=spec.training.seed)
     short: dict[str, Any] = {"inner_steps": 2, "batch_size": 4} if quick else {}
-    steps = short.get("inner_steps", training.inner_steps)
-    spec = replace(spec, training=replace(training, segment_steps=steps, **short))
     rows = {}
     for prefix, workers, names in (("default", WORKERS, ("mean", "ours")), ("four", 4, ("ours",))):
-        settings = settings_by_size(spec.model, {}, workers)
-        own = replace(spec, training=replace(spec.training, **settings), replicas=workers)
+        default = replace(training, **settings_by_size(spec.model, short, workers) | short)
+        own = replace(spec, training=replace(default, segment_steps=default.inner_steps), replicas=workers)
         honest = train(own, texts, "flip", 0, "mean", workers)
         for attack in attacks:
             for name in names:

@@ -167,10 +167,10 @@ class Quote(BaseModel):
     spec_hash: str
     settings_by_size: dict[str, Any] = Field(
         description="Training settings that the request omits, and that the model and the nodes decide. With up to 4 "
-        "nodes: the plain mean, outer_learning_rate 1 and outer_momentum 0. On a base model without an explicit "
-        "optimizer: adamw with low rates. From 100 million parameters: the values of the method slow_links, unless "
-        "the request names a method. With the optimizer adamw and hidden_size above 32: learning_rate, "
-        "0.032 * 32 / hidden_size. A setting in the request takes precedence."
+        "nodes: outer_learning_rate 1, outer_momentum 0, inner_steps 18 and error_feedback_decay 0.5. On a base model "
+        "without an explicit optimizer: adamw with low rates. From 100 million parameters: the values of the method "
+        "slow_links, unless the request names a method. With the optimizer adamw and hidden_size above 32: "
+        "learning_rate, 0.032 * 32 / hidden_size. A setting in the request takes precedence."
     )
     rate_schedule: str = Field(
         description="Course of the learning rates over the job, and what a continuation keeps of the job before."

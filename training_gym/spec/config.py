@@ -45,7 +45,7 @@ class TrainingConfig:
         objective: ``causal_lm`` reads text, ``sft`` chats, ``dpo`` preferences (``data/dataset.py``).
         dpo_beta: weight of the distance to the base model in the loss of ``dpo``.
         rounds: outer rounds of the job.
-        inner_steps: optimiser steps of one unit.
+        inner_steps: optimiser steps of one unit; 18 by default with few replicas.
         segment_steps: steps between two committed states; divides ``inner_steps``. A verifier replays one segment.
         batch_size: sequences per inner step.
         gradient_shards: equal parts of a batch, whose gradients are added along one tree (``ordered_sum.py``). As many
@@ -62,7 +62,7 @@ class TrainingConfig:
         gradient_clip: largest global gradient norm of an inner step.
         top_k: entries sent per 4096 parameters.
         value_bits: bits per sent entry, sign included.
-        error_feedback_decay: share of the residual that is kept for the next round.
+        error_feedback_decay: share of the residual that is kept for the next round; 0.5 by default with few replicas.
         outer_learning_rate: factor on the aggregated pseudo-gradient; 1 by default with few replicas.
         outer_momentum: momentum of the outer Nesterov step; 0 disables it, the default with few replicas.
         down_top_k: entries per 4096 parameters of the update that nodes fetch; with 0 they fetch the whole model.

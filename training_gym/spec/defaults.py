@@ -9,8 +9,9 @@ from training_gym.spec.methods import BASE_MUON_RATE, DPO_MUON_RATE, DPO_RATES, 
 LARGE_MODEL = 100_000_000
 """Parameters from which defaults suit slow links (``settings_by_size``, decision 16)."""
 FEW_REPLICAS = 4
-"""Most replicas whose plain mean is the default, without outer momentum (``settings_by_size``, decision 16)."""
-PLAIN_MEAN = {"outer_learning_rate": 1.0, "outer_momentum": 0.0}
+"""Most replicas that take the defaults of few (``settings_by_size``, decision 16)."""
+OF_FEW = {"outer_learning_rate": 1.0, "outer_momentum": 0.0, "inner_steps": 18, "error_feedback_decay": 0.5}
+"""The plain mean of shorter rounds, with half of the residual, which suits payloads of all entries only."""
 ADAMW_RATE, ADAMW_RATE_WIDTH = 32e-3, 32
 """AdamW's default peak rate next to Muon, at any width.
 
@@ -18,6 +19,8 @@ Where AdamW also trains the hidden matrices, the rate suits models of this ``hid
 proportionally less (Yang et al., 2022, Tensor Programs V; decision 16).
 """
 ROUND_LENGTHS = ("inner_steps", "segment_steps")
+_TOGETHER = (("outer_learning_rate", "outer_momentum"), ROUND_LENGTHS, ("error_feedback_decay", "top_k"))
+"""Groups of settings: few replicas decide those of ``OF_FEW`` only if none of the group is named."""
 
 
 def settings_by_size(
@@ -29,12 +32,13 @@ def settings_by_size(
     every step, or error feedback is off, which would lose the unsent entries. The lengths of rounds and segments are
     decided together or not at all, so that settings that fit the plain defaults fit these. If AdamW trains all of a
     wide model, its rate is below the default (decision 16). A base model keeps what it knows only at low rates, with
-    any optimiser or method. Few replicas take the plain mean, unless a setting of the outer step is named.
+    any optimiser or method. Few replicas take ``OF_FEW``, but of ``_TOGETHER``.
     """
     named = METHODS[given.get("method", "default")] | {**given}
     found = _adamw_rate(model, named) if start == "random" else _base_settings(start, named)
-    if replicas <= FEW_REPLICAS and named.get("averaging") != "steps" and PLAIN_MEAN.keys().isdisjoint(named):
-        found = found | PLAIN_MEAN
+    if replicas <= FEW_REPLICAS and named.get("averaging") != "steps":
+        decided = {name for group in _TOGETHER if named.keys().isdisjoint(group) for name in group}
+        found = found | {name: value for name, value in OF_FEW.items() if name in decided}
     return {name: value for name, value in found.items() if name not in given} | _slow_links(model, given)
 
 

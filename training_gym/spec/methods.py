@@ -29,6 +29,7 @@ METHODS: dict[str, dict[str, Any]] = {
         "segment_steps": 6,
         "top_k": 64,
         "value_bits": 2,
+        "error_feedback_decay": 0.95,
         "outer_learning_rate": 1.0,
         "outer_momentum": 0.0,
         "down_top_k": 64,

@@ -31,7 +31,7 @@ from market.training.aggregation import memory
 from training_gym.model.folder import ModelManifest
 from training_gym.spec.architectures import read_model
 from training_gym.spec.config import TrainingSpec
-from training_gym.spec.defaults import PLAIN_MEAN
+from training_gym.spec.defaults import OF_FEW
 from zoo_protocol.content.unixfs import cid_of_file
 
 MODEL = read_model({"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "max_position_embeddings": 64})
@@ -58,7 +58,7 @@ def test_base_completes_the_signed_specification(
     quote = accepted(payer.post("/v1/quotes", json=body))
     spec = TrainingSpec.from_dict(quote["spec"], body["nodes"])
     assert (spec.base, spec.model.hidden_size, spec.model.sequence_length) == (base, 8, 16)
-    decided = ("optimizer", "learning_rate", "weight_decay", *PLAIN_MEAN)
+    decided = ("optimizer", "learning_rate", "weight_decay", *(OF_FEW.keys() - training))
     assert quote["settings_by_size"] == {name: getattr(spec.training, name) for name in decided}
     signed = {**body, "nonce": quote["nonce"], "order_signature": sign_document(payer, quote["order"])}
     assert accepted(payer.post("/v1/jobs", json=signed), 201)["spec"] == quote["spec"]

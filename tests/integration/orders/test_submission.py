@@ -29,7 +29,7 @@ from market.orders import submission
 from market.payments.payables.service import jobs_to_settle, start_settling
 from market.platform.http.services import Services
 from market.platform.storage.client import Storage
-from training_gym.spec.defaults import PLAIN_MEAN
+from training_gym.spec.defaults import OF_FEW
 from training_gym.spec.methods import METHODS
 from zoo_protocol.messages import struct_hash
 
@@ -42,7 +42,7 @@ def test_quote_names_cost_and_writes_nothing(services: Services, payer: Caller, 
     assert int(quote["cost_at_max_price_wei"]) <= int(body["budget_max"])
     assert quote["detection_probability"] == pytest.approx(0.25)
     assert (quote["sampling_bps"], quote["least_detection_probability"]) == (200, pytest.approx(0.02))
-    assert quote["settings_by_size"] == PLAIN_MEAN
+    assert quote["settings_by_size"] == {key: OF_FEW[key] for key in OF_FEW if key != "inner_steps"}  # the request's
     expected = quote["expected_throughput"]
     assert expected["compute_seconds"] == pytest.approx(quote["expected_seconds"] / 2, abs=1e-3)  # two rounds
     assert expected["share_of_ideal"] == pytest.approx(

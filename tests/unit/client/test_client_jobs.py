@@ -118,7 +118,7 @@ def test_client_refuses_quote_for_other_job(changes: dict[str, Any]) -> None:
         orders.sign(REQUEST, quote(**changes), NETWORK, WALLET)
 
 
-@pytest.mark.parametrize(("samples", "rounds"), [(1280, 2), (1281, 3), (1920, 3), (1921, 4)])
+@pytest.mark.parametrize(("samples", "rounds"), [(1152, 2), (1153, 3), (1728, 3), (1729, 4)])
 def test_client_signs_only_its_own_rounds_of_epochs(samples: int, rounds: int) -> None:
     shard = (Shard(CID, samples * spec().model.sequence_length + 1, "0x" + "00" * 32),)
     stored = {CID: DatasetManifest(shard, shard).to_bytes()}

@@ -303,7 +303,7 @@ _CID = "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy"
 @pytest.mark.parametrize(
     ("training", "start", "expected"),
     [
-        ({}, {}, "warm-up over 10 steps, then linear decay to 0% of the peak rates at step 160"),
+        ({}, {}, "warm-up over 10 steps, then linear decay to 0% of the peak rates at step 144"),
         ({"final_rate_share": 1.0, "warmup_steps": 0}, {}, "warm-up over 0 steps, then constant"),
         ({"rounds": 2, "final_rate_share": 0.1}, {"start_model": _CID}, "anew"),
         ({}, {"start_checkpoint": _CID, "start_round": 8}, "fresh optimiser moments and error feedback"),
@@ -318,7 +318,7 @@ def test_quote_states_rate_schedule(training: dict[str, object], start: dict[str
 def test_quote_states_rates_of_planned_continuation() -> None:
     data = {"dataset": "x" * 46, "start_checkpoint": _CID, "start_round": 4, "start_rate_share": 0.5}
     said = rate_schedule(TrainingSpec.from_dict({"data_config": data}))
-    assert "linear change from 50% to 0% of the peak rates at step 160; continues with the checkpoint" in said
+    assert "linear change from 50% to 0% of the peak rates at step 144; continues with the checkpoint" in said
     assert "go on with round 5 of this size" in said
     said = rate_schedule(TrainingSpec.from_dict({"data_config": data, "training_config": {"final_rate_share": 0.5}}))
     assert "constant at 50% of the peak rates" in said

@@ -13,7 +13,7 @@ from training_gym.data.dataset import DatasetManifest
 from training_gym.spec import config
 from training_gym.spec.architectures import read_model
 from training_gym.spec.config import TrainingConfig, TrainingSpec
-from training_gym.spec.defaults import FEW_REPLICAS, LARGE_MODEL, PLAIN_MEAN, settings_by_size
+from training_gym.spec.defaults import FEW_REPLICAS, LARGE_MODEL, OF_FEW, settings_by_size
 from training_gym.spec.errors import GymError, SpecError
 from training_gym.spec.methods import METHODS
 
@@ -186,7 +186,24 @@ def test_few_replicas_take_the_plain_mean() -> None:
     assert outer_step(few, method="ddp") == (0.9, 0.5)
     assert outer_step(few, outer_momentum=0.5) == (0.9, 0.5)
     assert outer_step(few, outer_learning_rate=0.7) == (0.7, 0.5)
-    assert settings_by_size(read_model({}), {}, few) == PLAIN_MEAN
+    assert settings_by_size(read_model({}), {}, few) == OF_FEW
+
+
+def test_few_replicas_take_shorter_rounds_and_less_residual() -> None:
+    def found(nodes: int, model: dict[str, Any] | None = None, **settings: Any) -> tuple[int, float]:
+        training = spec_of(settings, model, nodes).training
+        return training.inner_steps, training.error_feedback_decay
+
+    few, many = FEW_REPLICAS, FEW_REPLICAS + 1
+    for settings in ({}, {"method": "default"}, {"outer_momentum": 0.5}):
+        assert [found(nodes, **settings) for nodes in (1, few, many)] == [(18, 0.5), (18, 0.5), (20, 0.95)]
+    assert found(few, inner_steps=24) == (24, 0.5)
+    assert found(few, segment_steps=10) == (20, 0.5)  # 18 steps are not a multiple of 10
+    assert found(few, top_k=64) == found(few, top_k=4096) == (18, 0.95)
+    assert found(few, error_feedback_decay=0.0) == (18, 0.0)
+    assert found(few, method="slow_links") == found(few, LARGE) == (30, 0.95)
+    assert found(few, method="diloco") == (500, 0.0)
+    assert found(few, LARGE, top_k=128) == (30, 0.95)
 
 
 @pytest.mark.parametrize("training", [{"optimizer": "adamw"}, {"method": "sparseloco"}])
@@ -270,7 +287,7 @@ def test_explicit_settings_are_kept_at_any_size(settings: dict[str, Any], large:
     by_size = settings_by_size(spec.model, settings, nodes)
     assert by_size.keys().isdisjoint(settings)
     assert spec.training == (plain if not by_size else replace(plain, **by_size))
-    assert large or by_size.keys() <= {"learning_rate", *(PLAIN_MEAN if nodes <= FEW_REPLICAS else ())}
+    assert large or by_size.keys() <= {"learning_rate", *(OF_FEW if nodes <= FEW_REPLICAS else ())}
     # A stored spec is complete: reading it again sets nothing.
     again = TrainingSpec.from_dict(spec.to_dict())
     assert (again, again.spec_hash()) == (spec, spec.spec_hash())
@@ -310,7 +327,7 @@ LONG_WINDOWS = {"model_config": {"sequence_length": 2048}}
         (training(gradient_shards=8, batch_size=12), "training_config.gradient_shards", "not_divisible", "12"),
         (training(**WHOLE_IN_STEPS), "training_config.gradient_shards", "unsupported_value", "expected 1"),
         (training(inner_steps=960), "training_config.segment_steps", "out_of_range", "480 seg"),
-        (training(warmup_steps=161), "training_config.warmup_steps", "out_of_range", "160"),
+        (training(warmup_steps=145), "training_config.warmup_steps", "out_of_range", "144"),
         (document(model_config={"num_attention_heads": 5}), "model_config.num_attention_heads", "not_divisible", "64"),
         (document(model_config={"architecture": "rnn"}), "model_config.architecture", "unsupported_value", "'gpt2'"),
         (document(model_config=TOO_LARGE), "model_config.hidden_size", "out_of_range", "parameters"),
