@@ -20,7 +20,7 @@ proportionally less (Yang et al., 2022, Tensor Programs V; decision 16).
 """
 ROUND_LENGTHS = ("inner_steps", "segment_steps")
 _TOGETHER = (("outer_learning_rate", "outer_momentum"), ROUND_LENGTHS, ("error_feedback_decay", "top_k"))
-"""Groups of settings: few replicas decide those of ``OF_FEW`` only if none of the group is named."""
+"""Groups of settings that few replicas decide together or not at all."""
 
 
 def settings_by_size(
@@ -32,7 +32,7 @@ def settings_by_size(
     every step, or error feedback is off, which would lose the unsent entries. The lengths of rounds and segments are
     decided together or not at all, so that settings that fit the plain defaults fit these. If AdamW trains all of a
     wide model, its rate is below the default (decision 16). A base model keeps what it knows only at low rates, with
-    any optimiser or method. Few replicas take ``OF_FEW``, but of ``_TOGETHER``.
+    any optimiser or method. Few replicas take ``OF_FEW``, without groups of which a setting is named (``_TOGETHER``).
     """
     named = METHODS[given.get("method", "default")] | {**given}
     found = _adamw_rate(model, named) if start == "random" else _base_settings(start, named)
