@@ -39,6 +39,8 @@ ROUNDS, STEPS = 5, 40
 PINS = 2
 MIN_LOSS_DROP = 0.5
 """Required drop of the validation loss, in nats per token."""
+MAX_ERROR = 0.004
+"""Share of the final loss that its standard error stays below; all held-out text leaves 0.003 of a loss this low."""
 PROCESS_LOST = "process_lost"
 _ATTACK = (
     "Its two processes trained together, but left out the last step of each segment. It signed a trace of the rest."
@@ -151,7 +153,10 @@ def build_report(client: Client, job: Job, receipt: Mapping[str, Any], cast: dis
 def checks(receipt: Mapping[str, Any], adversary: str) -> dict[str, bool]:
     """Return the expected results of the demonstration, each with its outcome."""
     found, even = receipt["processes"], range(0, ROUNDS, 2)
-    return run.receipt_checks(receipt, adversary, ROUNDS, MIN_LOSS_DROP, pins=PINS, honest_rounds=even) | {
+    usual = run.receipt_checks(
+        receipt, adversary, ROUNDS, MIN_LOSS_DROP, pins=PINS, honest_rounds=even, max_error=MAX_ERROR
+    )
+    return usual | {
         "the node trains on two processes, verifiers on one": found["processes"] == PROCESSES
         and set(found["verifier_processes"]) == {1},
         "a unit lost a process": len(found["lost_rounds"]) == 1,
