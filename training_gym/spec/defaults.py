@@ -30,9 +30,9 @@ def settings_by_size(
 
     A large model takes the settings of ``slow_links``. It does not if a method is named, gradients are averaged at
     every step, or error feedback is off, which would lose the unsent entries. The lengths of rounds and segments are
-    decided together or not at all, so that settings that fit the plain defaults fit these. If AdamW trains all of a
-    wide model, its rate is below the default (decision 16). A base model keeps what it knows only at low rates, with
-    any optimiser or method. Few replicas take ``OF_FEW``, without groups of which a setting is named (``_TOGETHER``).
+    decided together or not at all, so that segments divide their round. If AdamW trains all of a wide model, its rate
+    is below the default (decision 16). A base model keeps what it knows only at low rates, with any optimiser or
+    method. Few replicas take ``OF_FEW``, without groups of which a setting is named (``_TOGETHER``).
     """
     named = METHODS[given.get("method", "default")] | {**given}
     found = _adamw_rate(model, named) if start == "random" else _base_settings(start, named)

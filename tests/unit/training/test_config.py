@@ -278,15 +278,16 @@ def test_explicit_settings_are_kept_at_any_size(settings: dict[str, Any], large:
     named = {key: value for key, value in settings.items() if key != "method"}
     plain = TrainingConfig(**METHODS[settings.get("method", "default")] | named)
     segments, rest = divmod(plain.inner_steps, plain.segment_steps)
-    assume(rest == 0 and segments <= config.MAX_SEGMENTS and plain.warmup_steps <= plain.rounds * plain.inner_steps)
+    by_size = settings_by_size(read_model(model), settings, nodes)
+    found = plain if not by_size else replace(plain, **by_size)
+    assume(rest == 0 and segments <= config.MAX_SEGMENTS and found.warmup_steps <= found.rounds * found.inner_steps)
     assume(plain.averaging == "rounds" or not IDLE_IN_STEPS & {name for name in named if named[name] != DEFAULTS[name]})
     assume(plain.down_top_k or named.get("down_value_bits", 2) == 2)
     spec = spec_of(settings, model, nodes)
     training = spec.to_dict()["training_config"]
     assert training.items() >= named.items()
-    by_size = settings_by_size(spec.model, settings, nodes)
     assert by_size.keys().isdisjoint(settings)
-    assert spec.training == (plain if not by_size else replace(plain, **by_size))
+    assert spec.training == found
     assert large or by_size.keys() <= {"learning_rate", *(OF_FEW if nodes <= FEW_REPLICAS else ())}
     # A stored spec is complete: reading it again sets nothing.
     again = TrainingSpec.from_dict(spec.to_dict())
