@@ -16,6 +16,7 @@ from market.orders.errors import InvalidOrder, NotAmendable, NotCancellable, Not
 from market.platform.db.base import utc_now
 from market.platform.db.session import Database, enqueue_after_commit
 from market.platform.events.service import MARKET, emit, record
+from market.training.leases import evaluations
 from market.training.leases.service import CANCELLED_BY_PAYER, cancel_now
 
 _WAITING = (JobStatus.SUBMITTED, JobStatus.FUNDED, JobStatus.MATCHING)
@@ -24,6 +25,8 @@ _CANCELLABLE = (JobStatus.FUNDED, JobStatus.MATCHING, JobStatus.RUNNING)
 _PAUSE_EXPIRED = "pause_expired"
 _ESCROW_ENDS = "escrow_ends"
 _REFUNDED = "escrow_refunded"
+_LONGEST_EVALUATION = timedelta(days=1)
+"""Of a final model; it takes minutes as a rule, and no longer than a replay if verifiers do not answer."""
 
 
 def amend(
@@ -160,16 +163,20 @@ def end_long_pauses(database: Database, network: NetworkParameters, now: datetim
 def end_before_refund(database: Database, network: NetworkParameters, now: datetime) -> int:
     """Cancel training jobs that could not be settled in time otherwise. Return their number.
 
-    Delivered units are verified and paid, the rest is refunded.
+    Delivered units are verified and paid, the rest is refunded. Jobs whose trained model is evaluated have a day more.
     """
     with database.transaction() as session:
         due = jobs_repository.running_since_order(session, now - timedelta(seconds=network.longest_training_seconds))
+    ended = 0
     for job_id in due:
         with database.transaction() as session:
             job = jobs_repository.lock_job(session, job_id)
-            if job is not None and job.status == JobStatus.RUNNING:
+            asked_at = evaluations.final_asked_at(session, job_id)
+            is_trained = asked_at is not None and now < asked_at + _LONGEST_EVALUATION
+            if job is not None and job.status == JobStatus.RUNNING and not is_trained:
                 cancel_now(session, job, MARKET, _ESCROW_ENDS)
-    return len(due)
+                ended += 1
+    return ended
 
 
 def _require_payable(job: Job, max_price: int) -> None:

@@ -21,7 +21,9 @@ from kit.verification.verification_fixtures import VerificationWorld, verificati
 from sqlalchemy import select, update
 
 from market.domain.money import unit_price
+from market.domain.network import DEVNET
 from market.jobs.models import Job
+from market.orders import amendments
 from market.orders.reports.match_diagnostics import diagnose_unmatched_job
 from market.platform.db.base import utc_now
 from market.providers.models import Provider
@@ -198,3 +200,24 @@ def test_cancelled_job_ends_its_evaluations(world: VerificationWorld, job_id: st
     assert world.get(Lease, lease.id).status == "expired"
     world.aggregate(job_id)
     assert (world.read(job_id).current_round, counts(world, verifier)) == (0, (0, 0, 0))
+
+
+def test_evaluated_job_is_not_cancelled_before_refund(
+    world: VerificationWorld, job_id: str, verifiers: list[str]
+) -> None:
+    due = timedelta(seconds=DEVNET.longest_training_seconds)
+    world.change(Job, job_id, wait_until=utc_now() - due)
+    leases_asked = asked(world, job_id)
+    assert amendments.end_before_refund(world.database, DEVNET, utc_now()) == 0
+    answer(world, leases_asked, RECORDS[0], RECORDS[0])
+    assert amendments.end_before_refund(world.database, DEVNET, utc_now()) == 0
+    world.aggregate(job_id)
+    assert (world.read(job_id).status, final_loss(world, job_id)[0]) == ("verifying", "4.531107")
+
+
+def test_job_evaluated_for_a_day_is_cancelled(world: VerificationWorld, job_id: str, verifiers: list[str]) -> None:
+    due = timedelta(seconds=DEVNET.longest_training_seconds)
+    world.change(Job, job_id, wait_until=utc_now() - due)
+    asked(world, job_id)
+    assert amendments.end_before_refund(world.database, DEVNET, utc_now() + timedelta(days=1, minutes=1)) == 1
+    assert (world.read(job_id).status, world.read(job_id).reason) == ("cancelled", "escrow_ends")
