@@ -109,8 +109,6 @@ def run(
             needs()
     except FileNotFoundError as error:
         sys.exit(f"python -m benchmarks.{name}: {error}")
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _stop)
     started = time.perf_counter()
     rows = measure(options.quick)
     print_report(name, rows, time.perf_counter() - started, options.json)
@@ -132,7 +130,9 @@ def _stop(number: int, _frame: object) -> NoReturn:
 
 
 def report_options(name: str) -> argparse.ArgumentParser:
-    """Return the common command line of all benchmarks, and send logs to standard error."""
+    """Return the common command line of all benchmarks. Logs go to standard error, and signals end all processes."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _stop)
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")

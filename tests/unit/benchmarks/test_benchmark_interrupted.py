@@ -22,6 +22,14 @@ def measure(quick):
 run("x", measure, arguments=[])
 """
 """A benchmark that keeps no handle of its process, as if the signal came during its start."""
+WAITS = """
+import time
+from benchmarks.report import report_options
+
+report_options("x").parse_args([])
+print("started", flush=True)
+time.sleep(600)
+"""
 
 
 def test_interrupted_benchmark_ends_unknown_process() -> None:
@@ -33,6 +41,18 @@ def test_interrupted_benchmark_ends_unknown_process() -> None:
         benchmark.terminate()
         assert benchmark.wait(120) == 128 + signal.SIGTERM
     assert psutil.wait_procs([child], timeout=60)[1] == []
+
+
+def test_interrupted_benchmark_prints_no_traceback() -> None:
+    command = [sys.executable, "-c", WAITS]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True) as benchmark:
+        assert benchmark.stdout is not None
+        assert benchmark.stdout.readline() == "started\n"
+        benchmark.send_signal(signal.SIGINT)
+        assert benchmark.communicate(timeout=120)[1] == ""
+    assert benchmark.returncode == 128 + signal.SIGINT
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
