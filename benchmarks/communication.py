@@ -38,8 +38,8 @@ Realistic part
 ``--part realistic`` trains a Llama of 2.2 million parameters: 2 slots of 4,096 BPE tokens a step, 4.4 million tokens.
 The text is Python of the standard library and of some packages. ``--size gpu`` has 30.8 million parameters, 4 slots of
 16,384 tokens a step, and 301 million tokens. With two runs at a time, one took 10 to 17 minutes of an H200. Rows start
-with ``realistic_`` for the default method; ``at_286x`` and ``at_96x`` have rounds of 30 and 10 steps at 4 bits. Peers
-have Muon inside. Token factors come from dense runs with Muon of three lengths a seed.
+with ``realistic_`` for the default method; ``at_96x`` has rounds of 10 steps at 4 bits. Peers have Muon inside. Token
+factors come from dense runs with Muon of three lengths a seed.
 
 A run takes 15 minutes of one core, so ``benchmarks/results/realistic.jsonl`` keeps all results. ``--part all``
 reports them without measuring. ``benchmarks/realistic/settings.py`` states the version that makes a kept run valid. An

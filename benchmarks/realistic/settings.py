@@ -181,7 +181,6 @@ OURS = Method("rounds", rounds_of(18) | {"warmup_steps": 10})
 METHODS = {
     "dense": DENSE,
     "ours": OURS,
-    "at_286x": _ours(30, 4),
     "at_96x": _ours(10, 4),
     "diloco": _diloco(10, 1.0, 0.0),
     "sparseloco": _sparseloco(15, 1024),

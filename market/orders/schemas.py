@@ -295,7 +295,7 @@ class JobView(BaseModel):
     initial_loss: str | None
     final_loss: str | None
     final_error: str | None = Field(description="Standard error of the final loss, in nats per token.")
-    final_model_cid: str | None
+    final_model_cid: str | None = Field(description="Model after the last round; null if the job ended early.")
     created_at: datetime
     funded_at: datetime | None
     matched_at: datetime | None

@@ -92,7 +92,7 @@ class Receipt(BaseModel):
     initial_loss: float | None
     final_loss: float | None
     final_error: float | None = Field(description="Standard error of the final loss, in nats per token.")
-    final_model_cid: str | None
+    final_model_cid: str | None = Field(description="Last checkpoint's model, also if the job ended early.")
     settlement_tx: str
     treasury_balance_wei: str
     ledger_reconciled: bool = Field(
