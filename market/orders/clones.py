@@ -24,6 +24,7 @@ from market.platform.http.types import LAST_INSTANT
 from market.training.aggregation.rollback import continued_checkpoint
 from market.training.checkpoints import repository as checkpoints_repository
 from market.training.units import repository as units_repository
+from training_gym.evaluate.extent import LEAST_SAMPLES
 
 _TRAINS = (JobStatus.SUBMITTED, JobStatus.FUNDED, JobStatus.MATCHING, JobStatus.RUNNING)
 _MIN_WAIT = timedelta(minutes=10)
@@ -111,11 +112,14 @@ def continuation(spec: Mapping[str, Any], done: int, checkpoint: str, rounds: in
 def settings_on_nodes(data: Mapping[str, Any], nodes: int) -> dict[str, Any]:
     """Return a ``data_config`` without its replicas, for as many ``nodes``.
 
-    Rounds before a start checkpoint count as rounds of these, so that no number of nodes reads their data again.
+    Rounds before a start checkpoint count as rounds of these, so that no number of nodes reads their data again. Fewer
+    nodes leave the evaluation to the market if theirs would have too few samples for the rule of spikes.
     """
-    found = {name: value for name, value in data.items() if name != "replicas"}
+    found, before = {name: value for name, value in data.items() if name != "replicas"}, data.get("replicas", 1)
     if "start_round" in found:
-        found["start_round"] = math.ceil(found["start_round"] * data.get("replicas", 1) / nodes)
+        found["start_round"] = math.ceil(found["start_round"] * before / nodes)
+    if nodes < before and found.get("validation_samples", 0) * nodes < LEAST_SAMPLES:
+        found["validation_samples"] = 0
     return found
 
 

@@ -24,14 +24,14 @@ Each by verifiers takes 1/50 of the job's. A replay of the last segment repeats 
 any other segment.
 """
 _MIN_REPLICAS = 3
-_MIN_SAMPLES = 16
+LEAST_SAMPLES = 16
 """Least samples of a round's model: the rule of spikes compares losses, also if some units are lost."""
 
 
 def evaluation_limit(spec: TrainingSpec, round_: int) -> int:
     """Return the most samples for a checkpoint: more for the first and the last."""
     is_in_receipt = round_ in (0, spec.training.rounds)
-    least, most = (MAX_WINDOWS, MAX_FINAL_WINDOWS) if is_in_receipt else (_MIN_SAMPLES, MAX_WINDOWS)
+    least, most = (MAX_WINDOWS, MAX_FINAL_WINDOWS) if is_in_receipt else (LEAST_SAMPLES, MAX_WINDOWS)
     return max(least, min(most, MAX_FLOPS // flops_per_evaluation(spec)))
 
 
@@ -114,7 +114,7 @@ def affordable_samples(spec: TrainingSpec) -> int:
     training = flops_per_unit(replace(spec, validation_samples=0))
     share = training // max(TRAINING_PARTS, _SEGMENT_PARTS * spec.segments)
     samples = min(MAX_EVALUATED, share // flops_per_evaluation(spec))
-    return samples if samples * spec.replicas >= _MIN_SAMPLES else 0
+    return samples if samples * spec.replicas >= LEAST_SAMPLES else 0
 
 
 def settings_with_samples(

@@ -68,6 +68,15 @@ def test_continuation_on_other_nodes_reads_next_data(nodes: int) -> None:
     assert after.start_round * nodes - 3 * 2 in range(nodes)  # skips less than a round
 
 
+@pytest.mark.parametrize(
+    ("samples", "before", "nodes", "expected"),
+    [(2, 8, 2, 0), (2, 8, 8, 2), (2, 64, 8, 2), (9, 8, 2, 9), (2, 2, 2, 2), (2, 2, 4, 2), (0, 8, 2, 0)],
+)
+def test_few_samples_on_fewer_nodes_become_none(samples: int, before: int, nodes: int, expected: int) -> None:
+    found = settings_on_nodes({"validation_samples": samples, "replicas": before}, nodes)
+    assert found == {"validation_samples": expected}
+
+
 def test_continuation_of_stopped_job_has_its_rates() -> None:
     whole = spec_with(final_rate_share=0.1)
     rest = TrainingSpec.from_dict(continuation(whole.to_dict(), 4, CHECKPOINT, 8))
