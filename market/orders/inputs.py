@@ -24,7 +24,8 @@ from training_gym.model.folder import ModelManifest, read_header, stored_tensors
 from training_gym.model.layout import parameter_shapes
 from training_gym.model.tensors import file_bytes
 from training_gym.spec.architectures import read_model
-from training_gym.spec.config import TrainingSpec
+from training_gym.spec.config import TrainingConfig, TrainingSpec
+from training_gym.spec.defaults import FEW_REPLICAS
 from training_gym.spec.errors import GymError, ManifestError, SpecError, StateError
 from training_gym.spec.manifests import MAX_MANIFEST_BYTES
 from training_gym.spec.setting_fields import cid
@@ -169,11 +170,19 @@ def require_start(storage: Storage, spec: TrainingSpec, spec_of: Callable[[str],
             found = CheckpointManifest.from_bytes(storage.get(spec.start_checkpoint, max_bytes=MAX_MANIFEST_BYTES))
             _check_tensors(storage, "model", found.model, parameter_shapes(spec))
             if found.outer_state is not None:
-                _check_tensors(storage, "outer_state", found.outer_state, outer_state_shapes(spec))
+                shapes, kept = outer_state_shapes(spec), _outer_settings(spec.training)
+                _check_tensors(storage, "outer_state", found.outer_state, shapes, kept)
         _require_new_data(spec, found.round, spec_of(found.job_id))
     elif spec.start_model is not None:
         with _dataset_errors(spec, "data_config.start_model", f"start model {spec.start_model}"):
             _check_tensors(storage, "model", spec.start_model, parameter_shapes(spec))
+
+
+def _outer_settings(training: TrainingConfig) -> str:
+    return (
+        f"the outer settings: which of outer_momentum, now {training.outer_momentum:g}, and down_top_k, now "
+        f"{training.down_top_k}, are 0. By default outer_momentum is 0 on up to {FEW_REPLICAS} nodes, and not on more"
+    )
 
 
 def _require_new_data(spec: TrainingSpec, done: int, before: TrainingSpec | None) -> None:
@@ -219,11 +228,13 @@ def _dataset_errors(spec: TrainingSpec, field: str = _DATASET, what: str = "") -
         raise InvalidDataset(f"The {what} is not usable: {error}", field=field, remedy=remedy) from error
 
 
-def _check_tensors(storage: Storage, name: str, file: str, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Compare a file's size and header with the tensors that a start has."""
+def _check_tensors(
+    storage: Storage, name: str, file: str, shapes: Mapping[str, tuple[int, ...]], kept: str = "the model"
+) -> None:
+    """Compare a file's size and header with a start's tensors; ``kept`` is what decides them."""
     until, size = monotonic() + _HEADER_SECONDS, storage.stat(file)
     if size != file_bytes(shapes):
-        detail = f"has {size} bytes; expected {file_bytes(shapes)}. Keep the model and the outer settings"
+        detail = f"has {size} bytes; expected {file_bytes(shapes)}. Keep {kept}"
         raise ManifestError("wrong_size", name, detail)
 
     def read(start: int, length: int) -> bytes:
@@ -232,9 +243,7 @@ def _check_tensors(storage: Storage, name: str, file: str, shapes: Mapping[str, 
     found = {tensor: stored.shape for tensor, stored in read_header(read, size, name).items()}
     if found != shapes:
         wrong = min(dict(found.items() ^ shapes.items()))
-        detail = (
-            f"has {wrong} as {found.get(wrong)}; expected {shapes.get(wrong)}. Keep the model and the outer settings"
-        )
+        detail = f"has {wrong} as {found.get(wrong)}; expected {shapes.get(wrong)}. Keep {kept}"
         raise ManifestError("wrong_tensors", name, detail)
 
 

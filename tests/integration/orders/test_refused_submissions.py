@@ -20,6 +20,7 @@ from kit.jobs.jobs_fixtures import ZEN
 
 from market.platform.http.services import Services
 from market.platform.storage.client import Storage
+from training_gym.aggregate.outer_step import initial_outer_state, save_outer_state
 from training_gym.data.dataset import DatasetManifest, Shard, describe_shard
 from training_gym.spec.config import MAX_SEGMENTS, TrainingSpec
 from training_gym.units.checkpoint import CheckpointManifest, initial_checkpoint
@@ -60,9 +61,9 @@ def test_short_dataset_is_named_next_to_start_model(services: Services, payer: C
     assert (answer.json()["code"], answer.json()["field"]) == ("invalid-dataset", "data_config.dataset")
 
 
-def checkpoint_of_unknown_job(storage: Storage, model: str, round_: int) -> str:
+def checkpoint_of_unknown_job(storage: Storage, model: str, round_: int, outer_state: str | None = None) -> str:
     zeros = "0x" + "00" * 32
-    manifest = CheckpointManifest(zeros, round_, None, model, None, None, None, {}, round_, zeros)
+    manifest = CheckpointManifest(zeros, round_, None, model, outer_state, None, None, {}, round_, zeros)
     return storage.put(manifest.to_bytes(), max_bytes=1 << 20).cid
 
 
@@ -83,6 +84,28 @@ def test_start_of_other_shapes_is_refused(services: Services, payer: Caller, bod
     accepted, refused = (payer.post("/v1/quotes", json=asked | {"model_config": model}) for model in (wide, deep))
     assert accepted.status_code == 200, accepted.json()
     assert (refused.json()["code"], refused.json()["field"]) == ("invalid-dataset", f"data_config.{start}")
+
+
+@pytest.mark.parametrize(("before", "now"), [(4, 8), (8, 4)])
+def test_outer_momentum_of_other_nodes_is_named(
+    services: Services, payer: Caller, body: Body, before: int, now: int
+) -> None:
+    """Few nodes have none by default, so a file without it continues only on as few."""
+    storage = services.part(Storage)
+    spec = TrainingSpec.from_dict({key: one for key, one in body.items() if key.endswith("_config")}, before)
+    model, outer_state = (
+        storage.put(content, max_bytes=1 << 20).cid
+        for content in (initial_checkpoint(spec), save_outer_state(spec, initial_outer_state(spec)))
+    )
+    start = {"start_checkpoint": checkpoint_of_unknown_job(storage, model, 1, outer_state), "start_round": 1}
+    asked = body | {"data_config": body["data_config"] | start, "nodes": now}
+    refused = payer.post("/v1/quotes", json=asked).json()
+    assert (refused["code"], refused["field"]) == ("invalid-dataset", "data_config.start_checkpoint")
+    assert (
+        f"which of outer_momentum, now {0 if now == 4 else 0.5}, and down_top_k, now 4096, are 0" in refused["detail"]
+    )
+    kept = body["training_config"] | {"outer_momentum": spec.training.outer_momentum}
+    assert payer.post("/v1/quotes", json=asked | {"training_config": kept}).status_code == 200
 
 
 def test_place_in_data_of_unknown_job_is_required(services: Services, payer: Caller, body: Body) -> None:
