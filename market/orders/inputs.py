@@ -35,6 +35,8 @@ from zoo_protocol.content.cid import InvalidCid
 _BASE, _DATASET = "model_config.base", "data_config.dataset"
 _HEADER_SECONDS = 30.0
 """Limit on reading the headers of a base model or a start: a peer may have the blocks and answer slowly."""
+_MOST_JOBS_BEFORE = 16
+"""Jobs before a start checkpoint whose data are compared."""
 _START_REMEDY = "Take a CID of GET /v1/jobs/{id}/checkpoints: cid for start_checkpoint, model_cid for start_model."
 _SLOW_REMEDY = "If the CID is right, IPFS was too slow: ask again in a minute."
 _UNUSABLE = (BlobTooLarge, BlobCorrupt, InvalidCid)
@@ -172,7 +174,7 @@ def require_start(storage: Storage, spec: TrainingSpec, spec_of: Callable[[str],
             if found.outer_state is not None:
                 shapes, kept = outer_state_shapes(spec), _outer_settings(spec.training)
                 _check_tensors(storage, "outer_state", found.outer_state, shapes, kept)
-        _require_new_data(spec, found.round, spec_of(found.job_id))
+        _require_new_data(storage, spec, found, spec_of)
     elif spec.start_model is not None:
         with _dataset_errors(spec, "data_config.start_model", f"start model {spec.start_model}"):
             _check_tensors(storage, "model", spec.start_model, parameter_shapes(spec))
@@ -185,20 +187,43 @@ def _outer_settings(training: TrainingConfig) -> str:
     )
 
 
-def _require_new_data(spec: TrainingSpec, done: int, before: TrainingSpec | None) -> None:
-    """Refuse to read again what ``done`` rounds of the start checkpoint's job have read."""
-    if before is not None and _data_order(before) != _data_order(spec):
-        return
-    read = min(1, done) if before is None else (before.start_round + done) * samples_per_round(before)
-    least = math.ceil(read / samples_per_round(spec))
+def _require_new_data(
+    storage: Storage, spec: TrainingSpec, found: CheckpointManifest, spec_of: Callable[[str], TrainingSpec | None]
+) -> None:
+    least = _least_start_round(storage, spec, found, spec_of)
     if spec.start_round < least:
         raise InvalidSpec(
             f"data_config.start_round is {spec.start_round}; expected at least {least}. Less would read the same data "
-            f"again: the start checkpoint is after round {done} of its job. start_round counts rounds of this job's "
-            "length and nodes.",
+            "again as the start checkpoint's job, or as one before it. start_round counts rounds of this job's length "
+            "and nodes.",
             field="data_config.start_round",
             extra={"reason": "repeated_data"},
         )
+
+
+def _least_start_round(
+    storage: Storage, spec: TrainingSpec, found: CheckpointManifest, spec_of: Callable[[str], TrainingSpec | None]
+) -> int:
+    """Return the first round whose data no job has read up to the start checkpoint ``found``.
+
+    Of these jobs the newest one that read in this job's order counts.
+    """
+    before = spec_of(found.job_id)
+    if before is None:
+        return min(1, found.round)
+    for _ in range(_MOST_JOBS_BEFORE):
+        if _data_order(before) == _data_order(spec):
+            return math.ceil((before.start_round + found.round) * samples_per_round(before) / samples_per_round(spec))
+        if before.start_checkpoint is None:
+            return 0
+        try:
+            found = CheckpointManifest.from_bytes(storage.get(before.start_checkpoint, max_bytes=MAX_MANIFEST_BYTES))
+        except (BlobNotFound, *_UNUSABLE, ManifestError):
+            return 0
+        before = spec_of(found.job_id)
+        if before is None:
+            return 0
+    return 0
 
 
 def _data_order(spec: TrainingSpec) -> tuple[str, int, int, str]:

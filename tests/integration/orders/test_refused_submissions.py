@@ -1,6 +1,7 @@
 """Quotes and jobs over HTTP: every bad input is named, and writes nothing."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from kit.api.submission_fixtures import (  # noqa: F401  (fixtures)
 )
 from kit.jobs.jobs_fixtures import ZEN
 
+from market.orders.errors import InvalidSpec
+from market.orders.inputs import require_start
 from market.platform.http.services import Services
 from market.platform.storage.client import Storage
 from training_gym.aggregate.outer_step import initial_outer_state, save_outer_state
@@ -62,8 +65,11 @@ def test_short_dataset_is_named_next_to_start_model(services: Services, payer: C
 
 
 def checkpoint_of_unknown_job(storage: Storage, model: str, round_: int, outer_state: str | None = None) -> str:
-    zeros = "0x" + "00" * 32
-    manifest = CheckpointManifest(zeros, round_, None, model, outer_state, None, None, {}, round_, zeros)
+    return checkpoint_of(storage, "0x" + "00" * 32, model, round_, outer_state)
+
+
+def checkpoint_of(storage: Storage, job_id: str, model: str, round_: int, outer_state: str | None = None) -> str:
+    manifest = CheckpointManifest(job_id, round_, None, model, outer_state, None, None, {}, round_, "0x" + "00" * 32)
     return storage.put(manifest.to_bytes(), max_bytes=1 << 20).cid
 
 
@@ -116,6 +122,22 @@ def test_place_in_data_of_unknown_job_is_required(services: Services, payer: Cal
         payer.post("/v1/quotes", json=body | {"data_config": start | {"start_round": round_}}) for round_ in (0, 1)
     )
     assert (refused.json()["reason"], accepted.status_code) == ("repeated_data", 200)
+
+
+def test_data_of_earlier_jobs_are_not_repeated(services: Services, body: Body) -> None:
+    """The job between reads other data. The one before it has half as many nodes."""
+    storage, settings = services.part(Storage), {key: one for key, one in body.items() if key.endswith("_config")}
+    first = TrainingSpec.from_dict(settings, 2)
+    model = storage.put(initial_checkpoint(first), max_bytes=1 << 20).cid
+    known, checkpoint = {"0x" + "1" * 64: first}, checkpoint_of(storage, "0x" + "1" * 64, model, round_=5)
+    between = replace(first, dataset="b" * 59, start_checkpoint=checkpoint)
+    known["0x" + "2" * 64] = between
+    last = checkpoint_of(storage, "0x" + "2" * 64, model, round_=1)
+    again = replace(first, replicas=4, start_checkpoint=last, start_round=2)
+    with pytest.raises(InvalidSpec, match="expected at least 3"):
+        require_start(storage, again, known.get)
+    require_start(storage, replace(again, start_round=3), known.get)
+    require_start(storage, replace(again, dataset="c" * 59, start_round=0), known.get)
 
 
 @pytest.mark.parametrize(
