@@ -116,7 +116,12 @@ class SubmitJob(JobSpec):
 class CloneJob(RequestModel):
     """Changes against the first job."""
 
-    nodes: int | None = Field(default=None, ge=1, le=MAX_NODES)
+    nodes: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_NODES,
+        description="Nodes; default: as many. All settings stay, also those that the first job's nodes decided.",
+    )
     budget_max: WeiString | None = None
     max_price: WeiString | None = None
     wait_until: Instant | None = None

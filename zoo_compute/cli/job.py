@@ -34,6 +34,9 @@ Budget = Annotated[str | None, typer.Option("--budget", help="Limit the escrow, 
 MaxPrice = Annotated[
     str | None, typer.Option("--max-price", help="Limit the price, in ZEN per GPU-hour; default: the file's.")
 ]
+Nodes = Annotated[
+    int | None, typer.Option("--nodes", min=1, help="Train on so many nodes, with the same settings; default: as many.")
+]
 Name = Annotated[str | None, typer.Option("--name", help="Name the job in lists; default: the file's.")]
 Wait = Annotated[str | None, typer.Option("--wait", help="Wait so long for capacity: 30m, 2h; default: the file's.")]
 
@@ -170,6 +173,7 @@ def clone(
     job_id: JobId = None,
     budget: Budget = None,
     max_price: MaxPrice = None,
+    nodes: Nodes = None,
     yes: Yes = False,
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
@@ -179,7 +183,8 @@ def clone(
 
     approve = approval(yes=yes or as_json)
     with open_client(api_url) as client:
-        _show(client.find_job(job_id).clone(approve=approve, **_changes(budget, max_price)).state(), as_json)
+        job = client.find_job(job_id)
+        _show(job.clone(approve=approve, nodes=nodes, **_changes(budget, max_price)).state(), as_json)
 
 
 @app.command()
@@ -187,6 +192,7 @@ def extend(
     job_id: JobId = None,
     budget: Budget = None,
     max_price: MaxPrice = None,
+    nodes: Nodes = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Train so many more rounds; default: the rest.")] = None,
     final_rate_share: Annotated[
         float | None, typer.Option(min=0, max=1, help="End at this share of the peak rates; default: as the job did.")
@@ -198,12 +204,11 @@ def extend(
     """Show the cost and ask; then submit a job that continues this one."""
     from zoo_compute.terminal.job_reports import approval, approval_to_continue
 
-    given = {"rounds": rounds, "final_rate_share": final_rate_share}
-    changes = _changes(budget, max_price) | {name: value for name, value in given.items() if value is not None}
+    given = {"nodes": nodes, "rounds": rounds, "final_rate_share": final_rate_share}
     with open_client(api_url) as client:
         job = client.find_job(job_id)
         approve = approval_to_continue(job.state(), approval(yes=yes or as_json))
-        _show(job.extend(approve=approve, **changes).state(), as_json)
+        _show(job.extend(approve=approve, **given, **_changes(budget, max_price)).state(), as_json)
 
 
 @app.command()

@@ -73,3 +73,14 @@ def test_extension_of_diverged_job_warns(cli: Cli, world: World, trained: str) -
     further = cli.json("job", "extend", trained)  # the warning is not on standard output
     data = further["spec"]["data_config"]
     assert f"    start_checkpoint: {data['start_checkpoint']}\n    start_round: 1\n" in warned
+
+
+def test_extension_on_other_nodes_keeps_settings(cli: Cli, world: World, trained: str) -> None:
+    before = world.read(trained)
+    cli.be(bytes(world.wallets[before.payer].key))
+    further = cli.json("job", "extend", trained, "--nodes", "8", "--budget", "2")
+    copied = cli.json("job", "clone", trained, "--nodes", "2", "--budget", "2")
+    assert (before.nodes, further["nodes"], copied["nodes"]) == (4, 8, 2)
+    for made in further, copied:
+        assert made["spec"]["training_config"] == before.spec["training_config"]
+    assert further["spec"]["data_config"]["start_round"] == 1
