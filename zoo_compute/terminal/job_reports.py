@@ -66,13 +66,13 @@ def approval_to_continue(state: JobState, ask: Approve) -> Approve:
 
     def approve(found: Quote, budget_wei: int) -> None:
         if state.reason == "diverged":
-            data = found.spec["data_config"].items()
-            start = "".join(f"\n    {name}: {value}" for name, value in data if name.startswith("start_"))
+            data = found.spec["data_config"]
+            start = "".join(f"\n    {name}: {value}" for name, value in data.items() if name.startswith("start_"))
             print_note(
                 f"warning: job {state.id} diverged, and this job has the same learning rates. To lower them, do not "
                 "submit it. Lower learning_rate and muon_learning_rate in the first job's file, set rounds to "
-                f"{found.spec['training_config']['rounds']}, and run `zoo-compute job submit FILE`. Add to its "
-                f"data_config:{start}"
+                f"{found.spec['training_config']['rounds']} and nodes to {data['replicas']}, and run `zoo-compute job "
+                f"submit FILE`. Add to its data_config:{start}"
             )
         ask(found, budget_wei)
 

@@ -49,11 +49,15 @@ def test_script_needs_option(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 
 
 def test_diverged_job_warns_without_question(capsys: pytest.CaptureFixture[str]) -> None:
-    data = {"dataset": "d", "start_checkpoint": "c", "start_round": 2}
+    data = {"dataset": "d", "replicas": 8, "start_checkpoint": "c", "start_round": 2}
     found = Quote.model_construct(spec={"data_config": data, "training_config": {"rounds": 7}})
     keys = "data_config:\n    start_checkpoint: c\n    start_round: 2\n"
     for reason, is_warned in (("diverged", True), ("completed", False)):
         state = JobState.model_construct(id="0x01", reason=reason)
         approval_to_continue(state, approval(yes=True))(found, 1)
         shown = capsys.readouterr()
-        assert (shown.out, keys in shown.err, "set rounds to 7" in shown.err) == ("", is_warned, is_warned)
+        assert (shown.out, keys in shown.err, "set rounds to 7 and nodes to 8" in shown.err) == (
+            "",
+            is_warned,
+            is_warned,
+        )
