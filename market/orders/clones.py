@@ -5,7 +5,7 @@ The payer signs the new job as any other. An order on chain has a fixed budget, 
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -14,10 +14,12 @@ from sqlalchemy.orm import Session
 from market.accounts.service import Principal
 from market.domain.lifecycle import JobStatus
 from market.domain.network import NetworkParameters
+from market.domain.verification.sampling import DIVERGED
 from market.jobs import repository as jobs_repository
 from market.jobs.access import visible_job
 from market.jobs.models import Job
 from market.orders.errors import NothingToContinue
+from market.orders.quote_advice import Advice
 from market.orders.schemas import CloneJob, ExtendJob, JobSpec
 from market.platform.db.base import utc_now
 from market.platform.http.types import LAST_INSTANT
@@ -44,11 +46,12 @@ def clone(
 
 def extend(
     session: Session, network: NetworkParameters, principal: Principal, job_id: str, changes: ExtendJob
-) -> JobSpec:
-    """Return a request for a job's continuation, by default for its missing rounds.
+) -> tuple[JobSpec, list[Advice]]:
+    """Return a request for a job's continuation, and advice on its rates.
 
-    It starts from the last checkpoint, or from the best one if the last is spoiled, with its outer state. The place in
-    schedule and data follows the last round in both cases, so that no data are read again (:func:`continuation`).
+    By default it has the missing rounds. It starts from the last checkpoint, or from the best one if the last is
+    spoiled, with its outer state. The place in schedule and data follows the last round in both cases, so that no data
+    are read again (:func:`continuation`).
 
     Raises:
         JobNotFound: the job does not exist, or the caller may not see it.
@@ -80,7 +83,25 @@ def extend(
     spec = continuation(job.spec, found[-1].round, start.cid, rounds)
     if share is not None:
         spec["training_config"]["final_rate_share"] = share
-    return _request(network, job, spec, given)
+    return _request(network, job, spec, given), list(_advice_on_rates(job, found[-1].round))
+
+
+def _advice_on_rates(job: Job, done: int) -> Iterator[Advice]:
+    if job.reason == DIVERGED:
+        yield Advice(
+            code="diverged_rates",
+            detail="The job before diverged, and this one has the same learning rates.",
+            remedy="Submit a job with lower rates and the start_checkpoint, start_round and start_rate_share of this.",
+            field="training_config.learning_rate",
+        )
+    elif done == job.rounds and not job.spec["training_config"]["final_rate_share"]:
+        yield Advice(
+            code="restarted_rates",
+            detail="The learning rates of the job before have decayed to 0; those of this one begin at their peak. The "
+            "loss may rise at first. If a low one rises by more than a fifth, it is rolled back as a spike.",
+            remedy="For a low loss, submit the same job with a data_config.start_rate_share of 0.3 or less.",
+            field="data_config.start_rate_share",
+        )
 
 
 def _has_begun_round(session: Session, job: Job) -> bool:

@@ -1,5 +1,6 @@
 """Quotes, jobs, balances and deposits over REST."""
 
+from collections.abc import Iterable
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
@@ -31,6 +32,7 @@ from market.orders.errors import (
     OrderFixed,
     PermitNonceUsed,
 )
+from market.orders.quote_advice import Advice
 from market.orders.reports.efficiency import Efficiency, efficiency
 from market.orders.reports.match_diagnostics import diagnose_unmatched_job
 from market.orders.reports.schemas import JobMetrics, Why
@@ -229,12 +231,13 @@ def clone_job(job_id: JobId, body: CloneJob, account: CurrentAccount, services: 
 def extend_job(job_id: JobId, body: ExtendJob, account: CurrentAccount, services: ServicesDep) -> ProposedJob:
     """Quote a continuation from the job's last or best checkpoint. Writes nothing."""
     with services.database.transaction() as session:
-        request = clones.extend(session, services.network, account, job_id, body)
-    return _proposed(request, account.address, services)
+        request, advice = clones.extend(session, services.network, account, job_id, body)
+    return _proposed(request, account.address, services, advice)
 
 
-def _proposed(request: JobSpec, payer: str, services: Services) -> ProposedJob:
+def _proposed(request: JobSpec, payer: str, services: Services, advice: Iterable[Advice] = ()) -> ProposedJob:
     quote = submission.quote(request, payer, services)
+    quote.advice[:0] = advice
     data = request.data_settings | {"validation_samples": quote.validation_samples}  # fewer, if nodes are more
     request = request.model_copy(update={"data_settings": data})
     return ProposedJob(request=request.model_dump(mode="json", by_alias=True), quote=quote)

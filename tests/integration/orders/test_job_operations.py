@@ -155,6 +155,7 @@ def test_trained_job_is_extended_from_checkpoint_and_cloned(api: httpx.Client, w
     assert ([spec.start_checkpoint], spec.start_round, spec.start_model) == (last, 1, None)
     assert spec.training.rounds == 3
     assert "The data go on with round 2 of this size. " in further["quote"]["rate_schedule"]
+    assert "restarted_rates" in {point["code"] for point in further["quote"]["advice"]}
     assert further["quote"]["order"]["message"]["budget"] == str(2 * ZEN)
     assert spec.training.seed == TrainingSpec.from_dict(state["spec"]).training.seed
     for swapped in {"outer_momentum": 0.5}, {"outer_momentum": 0.5, "down_top_k": 0}:  # the second has equal bytes

@@ -234,14 +234,15 @@ def test_spoiled_job_is_extended_from_best_checkpoint(
     evaluation.validate(world.database, world.settings, world.storage, job_id)
     payer = sign_in(api, world.wallets[world.read(job_id).payer])
 
-    def extended() -> tuple[str, int]:
-        data = payer.post(f"/v1/jobs/{job_id}/extend", json={}).json()["request"]["data_config"]
-        return data["start_checkpoint"], data["start_round"]
+    def extended() -> tuple[str, int, bool]:
+        made = payer.post(f"/v1/jobs/{job_id}/extend", json={}).json()
+        data, advice = made["request"]["data_config"], {point["code"] for point in made["quote"]["advice"]}
+        return data["start_checkpoint"], data["start_round"], "diverged_rates" in advice
 
     best = best_round(known_losses(checkpoints(world, job_id)))
     payer.post(f"/v1/jobs/{job_id}/pause")
     world.dispatch(job_id)
-    assert extended() == (world.checkpoint(job_id, best), 2)
+    assert extended() == (world.checkpoint(job_id, best), 2, False)
     payer.post(f"/v1/jobs/{job_id}/resume")
     world.dispatch(job_id)
     for _ in range(2):
@@ -253,7 +254,7 @@ def test_spoiled_job_is_extended_from_best_checkpoint(
     world.aggregate(job_id)
     job = world.read(job_id)
     assert (job.status, job.reason, job.current_round) == (JobStatus.FAILED, "diverged", 6)
-    assert extended() == (world.checkpoint(job_id, best), 6)
+    assert extended() == (world.checkpoint(job_id, best), 6, True)
 
 
 def test_job_cancelled_before_rollback_is_extended_from_best(
