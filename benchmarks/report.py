@@ -130,7 +130,10 @@ def _stop(number: int, _frame: object) -> NoReturn:
 
 
 def report_options(name: str) -> argparse.ArgumentParser:
-    """Return the common command line of all benchmarks. Logs go to standard error, and signals end all processes."""
+    """Return the common command line of all benchmarks.
+
+    Logs go to standard error, and signals end all processes.
+    """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _stop)
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))

@@ -83,15 +83,19 @@ def extend(
     spec = continuation(job.spec, found[-1].round, start.cid, rounds)
     if share is not None:
         spec["training_config"]["final_rate_share"] = share
-    return _request(network, job, spec, given), list(_advice_on_rates(job, found[-1].round))
+    request = _request(network, job, spec, given)
+    return request, list(_advice_on_rates(job, found[-1].round, request))
 
 
-def _advice_on_rates(job: Job, done: int) -> Iterator[Advice]:
+def _advice_on_rates(job: Job, done: int, request: JobSpec) -> Iterator[Advice]:
     if job.reason == DIVERGED:
+        start = [f"{name}: {value}" for name, value in request.data_settings.items() if name.startswith("start_")]
         yield Advice(
             code="diverged_rates",
             detail="The job before diverged, and this one has the same learning rates.",
-            remedy="Submit a job with lower rates and the start_checkpoint, start_round and start_rate_share of this.",
+            remedy="Lower learning_rate and muon_learning_rate in the first job's file. There set rounds to "
+            f"{request.training_settings['rounds']} and nodes to {request.nodes}, and add to its data_config: "
+            f"{', '.join(start)}. Submit that file.",
             field="training_config.learning_rate",
         )
     elif done == job.rounds and not job.spec["training_config"]["final_rate_share"]:

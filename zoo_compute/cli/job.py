@@ -202,12 +202,11 @@ def extend(
     as_json: JsonFlag = False,
 ) -> None:
     """Show the cost and ask; then submit a job that continues this one."""
-    from zoo_compute.terminal.job_reports import approval, approval_to_continue
+    from zoo_compute.terminal.job_reports import approval
 
     given = {"nodes": nodes, "rounds": rounds, "final_rate_share": final_rate_share}
     with open_client(api_url) as client:
-        job = client.find_job(job_id)
-        approve = approval_to_continue(job.state(), approval(yes=yes or as_json))
+        job, approve = client.find_job(job_id), approval(yes=yes or as_json)
         _show(job.extend(approve=approve, **given, **_changes(budget, max_price)).state(), as_json)
 
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from zoo_compute.base.amounts import format_zen, short_zen
-from zoo_compute.base.models import JobState, Quote
+from zoo_compute.base.models import Quote
 from zoo_compute.client.job import Approve
 from zoo_compute.terminal.output import confirm, print_facts, print_note, print_table, zen
 
@@ -40,12 +40,12 @@ def print_quote(found: Quote) -> None:
 
 
 def approval(*, yes: bool) -> Approve:
-    """Return a function that shows what a job costs and asks for consent."""
+    """Return a function that shows advice and cost, and asks for consent unless ``yes``."""
 
     def approve(found: Quote, budget_wei: int) -> None:
+        _print_advice(found)
         if yes:
             return
-        _print_advice(found)
         expected = found.cost_at_last_price_wei or found.cost_at_reserve_wei
         plan = {
             "rounds": _rounds(found),
@@ -57,24 +57,6 @@ def approval(*, yes: bool) -> Approve:
             "maximum cost": f"{short_zen(found.cost_at_max_price_wei)} ZEN",
         }
         confirm(plan, "Submit?", yes=False)
-
-    return approve
-
-
-def approval_to_continue(state: JobState, ask: Approve) -> Approve:
-    """Return a function that warns if the continued job diverged, and then calls ``ask``."""
-
-    def approve(found: Quote, budget_wei: int) -> None:
-        if state.reason == "diverged":
-            data = found.spec["data_config"]
-            start = "".join(f"\n    {name}: {value}" for name, value in data.items() if name.startswith("start_"))
-            print_note(
-                f"warning: job {state.id} diverged, and this job has the same learning rates. To lower them, do not "
-                "submit it. Lower learning_rate and muon_learning_rate in the first job's file, set rounds to "
-                f"{found.spec['training_config']['rounds']} and nodes to {data['replicas']}, and run `zoo-compute job "
-                f"submit FILE`. Add to its data_config:{start}"
-            )
-        ask(found, budget_wei)
 
     return approve
 

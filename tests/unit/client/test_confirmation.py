@@ -7,8 +7,8 @@ import pytest
 from kit.errors import raises_code
 
 from zoo_compute.base.errors import ConfigError, ZooError
-from zoo_compute.base.models import JobState, Quote
-from zoo_compute.terminal.job_reports import approval, approval_to_continue
+from zoo_compute.base.models import Quote
+from zoo_compute.terminal.job_reports import approval
 from zoo_compute.terminal.output import confirm
 
 PLAN = {"bond": "100 ZEN"}
@@ -48,16 +48,8 @@ def test_script_needs_option(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     assert capsys.readouterr().err == ""
 
 
-def test_diverged_job_warns_without_question(capsys: pytest.CaptureFixture[str]) -> None:
-    data = {"dataset": "d", "replicas": 8, "start_checkpoint": "c", "start_round": 2}
-    found = Quote.model_construct(spec={"data_config": data, "training_config": {"rounds": 7}})
-    keys = "data_config:\n    start_checkpoint: c\n    start_round: 2\n"
-    for reason, is_warned in (("diverged", True), ("completed", False)):
-        state = JobState.model_construct(id="0x01", reason=reason)
-        approval_to_continue(state, approval(yes=True))(found, 1)
-        shown = capsys.readouterr()
-        assert (shown.out, keys in shown.err, "set rounds to 7 and nodes to 8" in shown.err) == (
-            "",
-            is_warned,
-            is_warned,
-        )
+def test_advice_is_shown_without_question(capsys: pytest.CaptureFixture[str]) -> None:
+    point = {"code": "diverged_rates", "detail": "It diverged.", "remedy": "Lower them."}
+    approval(yes=True)(Quote.model_construct(advice=[point]), 1)
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err.strip()) == ("", "It diverged. Lower them.  [diverged_rates]")
