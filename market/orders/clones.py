@@ -72,7 +72,6 @@ def extend(
         raise NothingToContinue("The job has no completed round.", remedy="POST /v1/jobs/{id}/clone starts it again.")
     given = changes.model_dump(exclude_none=True)
     rounds = given.pop("rounds", None) or job.rounds - job.current_round or job.rounds
-    share = given.pop("final_rate_share", None)
     start = continued_checkpoint(job, found, units_repository.units_of_round(session, job_id, found[-1].round))
     is_evaluated = start.validation_loss is not None or job.status in jobs_repository.TERMINAL_STATUSES
     if not is_evaluated:
@@ -81,30 +80,28 @@ def extend(
             remedy="Ask again in some minutes.",
         )
     spec = continuation(job.spec, found[-1].round, start.cid, rounds)
-    if share is not None:
-        spec["training_config"]["final_rate_share"] = share
-    request = _request(network, job, spec, given)
-    return request, list(_advice_on_rates(job, found[-1].round, request))
+    for section, name in (("training_config", "final_rate_share"), ("data_config", "start_rate_share")):
+        spec[section][name] = given.pop(name, spec[section][name])
+    advice = [] if changes.start_rate_share is not None else list(_advice_on_rates(job, found[-1].round, spec))
+    return _request(network, job, spec, given), advice
 
 
-def _advice_on_rates(job: Job, done: int, request: JobSpec) -> Iterator[Advice]:
+def _advice_on_rates(job: Job, done: int, spec: Mapping[str, Any]) -> Iterator[Advice]:
+    share = spec["data_config"]["start_rate_share"]
     if job.reason == DIVERGED:
-        start = [f"{name}: {value}" for name, value in request.data_settings.items() if name.startswith("start_")]
         yield Advice(
             code="diverged_rates",
-            detail="The job before diverged, and this one has the same learning rates.",
-            remedy="Lower learning_rate and muon_learning_rate in the first job's file. There set rounds to "
-            f"{request.training_settings['rounds']} and nodes to {request.nodes}, and add to its data_config: "
-            f"{', '.join(start)}. Submit that file.",
-            field="training_config.learning_rate",
+            detail=f"The job before diverged, and this one begins at its learning rates, {share:.2g} of the peak.",
+            remedy=f"Extend the job with a lower start_rate_share, at first {share / 3:.1g}.",
+            field="start_rate_share",
         )
     elif done == job.rounds and not job.spec["training_config"]["final_rate_share"]:
         yield Advice(
             code="restarted_rates",
             detail="The learning rates of the job before have decayed to 0; those of this one begin at their peak. The "
             "loss may rise at first. If a low one rises by more than a fifth, it is rolled back as a spike.",
-            remedy="For a low loss, submit the same job with a data_config.start_rate_share of 0.3 or less.",
-            field="data_config.start_rate_share",
+            remedy="For a low loss, extend the job with a start_rate_share of 0.3 or less.",
+            field="start_rate_share",
         )
 
 

@@ -138,6 +138,13 @@ class ExtendJob(CloneJob):
         examples=[0.5],
         description="Share of the peak rates at the end; default: the first job's.",
     )
+    start_rate_share: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        examples=[0.3],
+        description="Share of the peak rates at the start; default: as at the first job's end, 1 after a decay to 0.",
+    )
 
 
 class AmendJob(RequestModel):

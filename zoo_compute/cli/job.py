@@ -197,6 +197,10 @@ def extend(
     final_rate_share: Annotated[
         float | None, typer.Option(min=0, max=1, help="End at this share of the peak rates; default: as the job did.")
     ] = None,
+    start_rate_share: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="Start at this share of the peak rates; default: where the job ended, or 1."),
+    ] = None,
     yes: Yes = False,
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
@@ -204,7 +208,8 @@ def extend(
     """Show the cost and ask; then submit a job that continues this one."""
     from zoo_compute.terminal.job_reports import approval
 
-    given = {"nodes": nodes, "rounds": rounds, "final_rate_share": final_rate_share}
+    shares = {"final_rate_share": final_rate_share, "start_rate_share": start_rate_share}
+    given = {"nodes": nodes, "rounds": rounds, **shares}
     with open_client(api_url) as client:
         job, approve = client.find_job(job_id), approval(yes=yes or as_json)
         _show(job.extend(approve=approve, **given, **_changes(budget, max_price)).state(), as_json)

@@ -53,6 +53,12 @@ _OF_NODES = {"replicas", "validation_samples", "start_round"}
 _OF_SCHEDULE = {"rounds", "warmup_steps", "final_rate_share", "start_checkpoint", "start_rate_share"}
 _PROPOSED = {"clone": _OF_NODES, "extend": _OF_NODES | _OF_SCHEDULE}
 """Settings of a specification that the market chooses in a proposal."""
+_CHANGED = (
+    ("training_config", "rounds"),
+    ("training_config", "final_rate_share"),
+    ("data_config", "start_rate_share"),
+)
+"""Settings that a caller may change in an extension."""
 
 
 class Client:
@@ -171,8 +177,8 @@ class Client:
             for name in (old.keys() | new.keys()) - _PROPOSED[what]:
                 if new.get(name) != old.get(name):
                     raise Mismatch("quote-mismatch", f"the market proposes another {section}.{name}")
-        for name in body.keys() & {"rounds", "final_rate_share"}:
-            if (value := request["training_config"][name]) != body[name]:
+        for section, name in _CHANGED:
+            if name in body and (value := request[section][name]) != body[name]:
                 raise Mismatch("quote-mismatch", f"the market proposes {name} {value!r}, not {body[name]!r}")
         orders.check_wait(request["wait_until"], body.get("wait_until"), state.wait_until - state.created_at)
         return self._submit(request, Quote.model_validate(proposed["quote"]), approve)

@@ -25,6 +25,7 @@ _CHANGES: dict[str, tuple[tuple[type, ...], str]] = {
     **{"nodes": _WHOLE, "rounds": _WHOLE, "budget_max": _WEI, "max_price": _WEI},
     "wait_until": ((datetime,), "a datetime"),
     "final_rate_share": ((int, float), "a share from 0 to 1"),
+    "start_rate_share": ((int, float), "a share above 0, up to 1"),
 }
 """Changes of a clone or an extension: types, and expected form for error messages."""
 Approve = Callable[[Quote, int], None]
@@ -138,7 +139,7 @@ class Job:
     def extend(self, *, approve: Approve | None = None, **changes: Any) -> "Job":
         """Sign and submit a job that continues this one.
 
-        Args and errors as for :meth:`clone`, plus ``rounds`` and ``final_rate_share``.
+        Args and errors as for :meth:`clone`, plus ``rounds``, ``final_rate_share`` and ``start_rate_share``.
         """
         return Job(self._client, self._client.submit_proposed(self.id, "extend", _given(changes), approve))
 

@@ -156,6 +156,9 @@ def test_trained_job_is_extended_from_checkpoint_and_cloned(api: httpx.Client, w
     assert spec.training.rounds == 3
     assert "The data go on with round 2 of this size. " in further["quote"]["rate_schedule"]
     assert "restarted_rates" in {point["code"] for point in further["quote"]["advice"]}
+    slower = payer.post(f"{path}/extend", json={"start_rate_share": 0.3}).json()["quote"]
+    assert "restarted_rates" not in {point["code"] for point in slower["advice"]}
+    refusal(payer.post(f"{path}/extend", json={"start_rate_share": 0}), 422, "invalid-request")
     assert further["quote"]["order"]["message"]["budget"] == str(2 * ZEN)
     assert spec.training.seed == TrainingSpec.from_dict(state["spec"]).training.seed
     for swapped in {"outer_momentum": 0.5}, {"outer_momentum": 0.5, "down_top_k": 0}:  # the second has equal bytes
@@ -232,10 +235,12 @@ def test_client_signs_exactly_requested_terms(api: httpx.Client, app: FastAPI, w
         job = client.job(job_id)
         assert [point["round"] for point in job.metrics()] == [0, 1]
         until = (utc_now() + timedelta(hours=5)).replace(microsecond=0)
-        further = job.extend(budget_max=2 * ZEN, rounds=3, final_rate_share=0.5, wait_until=until).state()
+        shares = {"final_rate_share": 0.5, "start_rate_share": 0.3}
+        further = job.extend(budget_max=2 * ZEN, rounds=3, wait_until=until, **shares).state()
         assert (further.status, further.budget_wei, further.rounds) == ("submitted", 2 * ZEN, 3)
         assert (further.wait_until, further.spec["data_config"]["start_round"]) == (until, 1)
         assert further.spec["training_config"]["final_rate_share"] == 0.5
+        assert further.spec["data_config"]["start_rate_share"] == 0.3
         again = job.clone().state()
         assert (again.budget_wei, again.spec) == (10 * ZEN, job.state().spec)
         waiting = Client.job(client, again.id)
@@ -248,6 +253,7 @@ def test_client_signs_exactly_requested_terms(api: httpx.Client, app: FastAPI, w
             (None, "wait_until", (until + timedelta(seconds=1)).isoformat(), {"wait_until": until}),
             ("training_config", "learning_rate", 1.0, {}),
             ("training_config", "rounds", 5, {}),
+            ("data_config", "start_rate_share", 0.9, {"start_rate_share": 0.3}),
             ("data_config", "dataset", "another", {}),
         ):
             changed = partial(_changed, section, name, value)

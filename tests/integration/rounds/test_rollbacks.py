@@ -236,9 +236,8 @@ def test_spoiled_job_is_extended_from_best_checkpoint(
 
     def extended() -> tuple[str, int, bool]:
         made = payer.post(f"/v1/jobs/{job_id}/extend", json={}).json()
-        data, advice = made["request"]["data_config"], {point["code"]: point for point in made["quote"]["advice"]}
-        warned = advice.get("diverged_rates", {"remedy": ""})["remedy"]
-        return data["start_checkpoint"], data["start_round"], f"start_round: {data['start_round']}, " in warned
+        data, advice = made["request"]["data_config"], {point["code"] for point in made["quote"]["advice"]}
+        return data["start_checkpoint"], data["start_round"], "diverged_rates" in advice
 
     best = best_round(known_losses(checkpoints(world, job_id)))
     payer.post(f"/v1/jobs/{job_id}/pause")

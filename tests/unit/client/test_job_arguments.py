@@ -25,6 +25,7 @@ JOB_ID = "0x" + "11" * 32
         ({"wait_until": "tomorrow"}, "Give wait_until as a datetime."),
         ({"final_rate_share": math.nan}, "Give final_rate_share as a share from 0 to 1."),
         ({"final_rate_share": "0.5"}, "Give final_rate_share as a share from 0 to 1."),
+        ({"start_rate_share": True}, "Give start_rate_share as a share above 0, up to 1."),
     ],
 )
 def test_wrong_change_is_refused_by_name(changes: dict[str, Any], remedy: str) -> None:
