@@ -52,7 +52,7 @@ def accepted_payloads(
     taken = admit(spec, honest, state.aggregate)
     vectors = np.stack([_dense(item) for item in taken.values()])
     measured = [_measured(taken, state.aggregate, seed) for seed in _SEEDS]
-    round_ = _Round(spec, measured, vectors, state.aggregate, slots, _unit(direction))
+    round_ = _Round(spec, measured, vectors, state.aggregate, slots, unit(direction))
     best, most = _encoded(round_, _points(round_, "noise", 1.0, noise)), -np.inf
     for cover in COVERS:
         drawn = noise.integers(1 << 62)
@@ -70,14 +70,19 @@ def accepted_payloads(
     return best
 
 
+def longest(honest: Wide, bad: int) -> float:
+    """Return the length of the payloads of ``bad`` attackers, given the ``honest`` ones."""
+    too_many = bad > ASSUMED_BAD * (bad + len(honest))
+    return (LONGEST if too_many else 1.0) * float(np.median(np.linalg.norm(honest, axis=1)))
+
+
 def _points(round_: _Round, cover: str, share: float, noise: np.random.Generator) -> Iterator[Wide]:
-    too_many = len(round_.slots) > ASSUMED_BAD * (len(round_.slots) + len(round_.vectors))
-    size = (LONGEST if too_many else 1.0) * float(np.median(np.linalg.norm(round_.vectors, axis=1)))
+    size = longest(round_.vectors, len(round_.slots))
     for number in range(len(round_.slots)):
-        drawn = _unit(noise.standard_normal(len(round_.direction)))
+        drawn = unit(noise.standard_normal(len(round_.direction)))
         honest = round_.vectors[number :: len(round_.slots)].mean(axis=0)
-        hidden = {"noise": drawn, "last": _unit(round_.last) + drawn, "honest": honest}[cover]
-        yield size * _unit((1 - share) * round_.direction + share * _unit(hidden))
+        hidden = {"noise": drawn, "last": unit(round_.last) + drawn, "honest": honest}[cover]
+        yield size * unit((1 - share) * round_.direction + share * unit(hidden))
 
 
 def _moved(round_: _Round, payloads: Mapping[int, bytes]) -> float | None:
@@ -109,6 +114,6 @@ def _dense(item: DecodedPayload) -> Wide:
     return item.payload.dense().astype(np.float64)
 
 
-def _unit(vector: NDArray[np.floating[Any]]) -> Wide:
+def unit(vector: NDArray[np.floating[Any]]) -> Wide:
     """Return the vector of length one in the same direction, or zeros."""
     return (vector / max(float(np.linalg.norm(vector)), 1e-30)).astype(np.float64)

@@ -10,6 +10,7 @@ import numpy as np
 
 from benchmarks.report import Row, progress, row
 from benchmarks.robustness.adaptive import Wide, accepted_payloads
+from benchmarks.robustness.ascent import ascent
 from benchmarks.robustness.kept import KeptRuns
 from benchmarks.training.trainers import next_replica_states, train_unit
 from training_gym.aggregate.aggregation import aggregate
@@ -30,9 +31,9 @@ TEXT = "a306befbd2bdd4fb"
 """Digest of the text of the runs that the repository keeps. Runs on other text have keys of their own."""
 REVISIONS = {"adaptive": 2, "alie": 2}
 """Of attacks that changed; results of the first revision are kept under the attack's name alone."""
-QUARTER = ("adaptive_25", "flip_25", "alie_25", "mimic_25", "stale_25", "noise_25")
+QUARTER = ("adaptive_25", "flip_25", "alie_25", "mimic_25", "stale_25", "noise_25", "ascent_25")
 ATTACKS = {
-    8: {"none": 0, **dict.fromkeys(QUARTER, 2), "adaptive_37": 3},
+    8: {"none": 0, **dict.fromkeys(QUARTER, 2), "adaptive_37": 3, "ascent_37": 3},
     4: {"none": 0, **dict.fromkeys(QUARTER, 1)},
 }
 """Attacks with their number of attackers by the number of workers, in the order of measurement."""
@@ -117,7 +118,7 @@ def _round(
     own = {slot: payloads.pop(slot) for slot in range(len(honest), spec.replicas)}
     state.replicas |= {slot: after.pop(slot) for slot in own}
     state.first = state.first or own
-    payloads |= _sent(spec, state, attack, payloads, own, lies)
+    payloads |= _sent(spec, state, text, attack, payloads, own, lies)
     result = aggregate(spec, state.parameters, payloads, outer_state=state.outer)
     excluded = {slot: verdict.code for slot, verdict in result.verdicts.items() if not verdict.included}
     state.excluded.update(f"{'honest' if slot in honest else 'bad'} {code}" for slot, code in excluded.items())
@@ -129,6 +130,7 @@ def _round(
 def _sent(
     spec: TrainingSpec,
     state: _State,
+    text: Tokens,
     attack: str,
     honest: Mapping[int, bytes],
     own: Mapping[int, bytes],
@@ -140,7 +142,10 @@ def _sent(
     if attack == "flip":
         return {slot: encode(spec, -decode(spec, payload).dense()) for slot, payload in own.items()}
     vectors = np.stack([decode(spec, payload).dense().astype(np.float64) for payload in honest.values()])
-    direction = -vectors.mean(axis=0) if attack == "adaptive" else lies[attack](vectors, state.noise)
+    if attack == "ascent":
+        direction = ascent(spec, state.parameters, state.outer, vectors, len(own), text)
+    else:
+        direction = -vectors.mean(axis=0) if attack == "adaptive" else lies[attack](vectors, state.noise)
     return accepted_payloads(spec, honest, list(own), state.outer, direction, state.noise)
 
 

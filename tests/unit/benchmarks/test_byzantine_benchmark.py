@@ -9,11 +9,14 @@ import pytest
 
 from benchmarks.byzantine import ATTACKS, MODEL
 from benchmarks.robustness import long_runs
-from benchmarks.robustness.adaptive import Wide, accepted_payloads
+from benchmarks.robustness.adaptive import Wide, accepted_payloads, unit
+from benchmarks.robustness.ascent import ascent
 from benchmarks.robustness.kept import KeptRuns
 from training_gym.aggregate.aggregation import Aggregate, aggregate
-from training_gym.aggregate.outer_step import OuterState, initial_outer_state
+from training_gym.aggregate.outer_step import OuterState, initial_outer_state, outer_step
 from training_gym.compress.payload_format import decode, encode
+from training_gym.data.dataset import one_shard, validation_samples
+from training_gym.evaluate.loss import mean_loss
 from training_gym.model.layout import Arrays, initial_parameters
 from training_gym.spec.config import TrainingSpec
 
@@ -57,8 +60,9 @@ def test_long_rows_have_names_of_aims(tmp_path: Path) -> None:
     assert rows.keys() == {
         "rounds",
         "adaptive_25_ours",
-        *(f"long_{attack}_25_ours" for attack in ("flip", "alie", "mimic", "stale", "noise")),
+        *(f"long_{attack}_25_ours" for attack in ("flip", "alie", "mimic", "stale", "noise", "ascent")),
         "adaptive_37_ours",
+        "long_ascent_37_ours",
         "worst_25_ours",
         "diverged_37_ours",
     }
@@ -124,6 +128,19 @@ def test_many_attackers_send_payloads_beyond_clip_radius() -> None:
     lie = -vectors.mean(axis=0)
     sent = _dense(accepted_payloads(SPEC, honest, range(5, 8), state, lie, np.random.default_rng(1)))
     assert np.linalg.norm(sent, axis=1).min() > 3 * np.linalg.norm(vectors, axis=1).max()
+
+
+def test_ascent_raises_loss_more_than_opposite_of_mean() -> None:
+    _, honest = _honest(6)
+    vectors, start, state = _dense(honest), initial_parameters(SPEC), initial_outer_state(SPEC)
+    samples = validation_samples(one_shard(SPEC, TEXTS[0]), 16)
+    losses = []
+    for direction in (ascent(SPEC, start, state, vectors, 2, TEXTS[0]), unit(-vectors.mean(axis=0))):
+        lie = (direction * np.linalg.norm(vectors[0])).astype(np.float32)
+        sent = honest | {slot: encode(SPEC, lie) for slot in (6, 7)}
+        mean = _dense(sent).mean(axis=0).astype(np.float32)
+        losses.append(mean_loss(SPEC, outer_step(SPEC, start, mean, state).parameters, samples))
+    assert losses[0] > 1.01 * losses[1]
 
 
 def _honest(number: int) -> tuple[Wide, dict[int, bytes]]:
