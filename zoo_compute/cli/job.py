@@ -30,9 +30,11 @@ JobId = Annotated[
     str | None, typer.Argument(help="Id of the job, start of its id, or its name; default: the newest.", metavar="ID")
 ]
 JobFile = Annotated[Path, typer.Argument(help="Job file: YAML or JSON.", metavar="FILE")]
-Budget = Annotated[str | None, typer.Option("--budget", help="Limit the escrow, in ZEN; default: the file's.")]
+Budget = Annotated[
+    str | None, typer.Option("--budget", help="Limit the escrow, in ZEN; default: the file's, or the first job's.")
+]
 MaxPrice = Annotated[
-    str | None, typer.Option("--max-price", help="Limit the price, in ZEN per GPU-hour; default: the file's.")
+    str | None, typer.Option("--max-price", help="Limit the price, in ZEN per GPU-hour; default: as for --budget.")
 ]
 Nodes = Annotated[
     int | None, typer.Option("--nodes", min=1, help="Train on so many nodes, with the same settings; default: as many.")
