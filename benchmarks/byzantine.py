@@ -27,8 +27,8 @@ honest payload, in ``stale`` its own of the first round. ``four_adaptive_25_ours
 ``four_worst_25_ours`` have one attacker of four workers at their defaults.
 
 The other attackers know all rules (``robustness/adaptive.py``). Their payloads differ, and hold as much of a
-direction as aggregation accepts. That of ``adaptive`` is against the honest mean, which includes IPM; that of the
-others is the short part's lie.
+direction as aggregation accepts. In ``adaptive`` it is against the honest mean, which includes IPM, in ``ascent`` the
+raw gradient of the loss. Honest payloads of Muon are nearly orthogonal to that. Others have the short part's lie.
 
 ``--kept`` reports kept runs without measuring. Runs on another text, as of another Python, are kept apart. An
 interrupted run continues from its last tenth round. All losses are of 4,096 windows.

@@ -1,4 +1,4 @@
-"""The direction in which payloads raise the loss most, for attackers that know data and model."""
+"""The direction in which payloads raise the loss most."""
 
 import numpy as np
 import torch
