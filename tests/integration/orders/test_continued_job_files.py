@@ -66,13 +66,12 @@ def test_job_file_continues_checkpoint(
 def test_extension_of_diverged_job_warns(cli: Cli, world: World, trained: str) -> None:
     cli.be(bytes(world.wallets[world.read(trained).payer].key))
     unwarned = cli("job", "extend", trained, code=ExitCode.USAGE)
-    assert ("confirmation-missing" in unwarned, "warning" in unwarned) == (True, False)
+    assert ("confirmation-missing" in unwarned, "diverged_rates" in unwarned) == (True, False)
     world.execute(update(Job).where(Job.id == trained).values(status="failed", reason="diverged"))
     warned = cli("job", "extend", trained, code=ExitCode.USAGE)
-    assert warned.index("the same learning rates") < warned.index("into escrow")
-    further = cli.json("job", "extend", trained)  # the warning is not on standard output
-    data = further["spec"]["data_config"]
-    assert f"    start_checkpoint: {data['start_checkpoint']}\n    start_round: 1\n" in warned
+    assert warned.index("[diverged_rates]") < warned.index("into escrow")
+    lowered = cli.json("job", "extend", trained, "--start-rate-share", "0.3")  # advice is not on standard output
+    assert lowered["spec"]["data_config"]["start_rate_share"] == 0.3
 
 
 def test_extension_on_other_nodes_keeps_settings(cli: Cli, world: World, trained: str) -> None:
