@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,8 @@ from benchmarks.robustness.adaptive import Wide, accepted_payloads
 from benchmarks.robustness.ascent import ascent
 from benchmarks.robustness.kept import KeptRuns
 from benchmarks.training.trainers import next_replica_states, train_unit
+from market.domain.network import BPS, MAINNET
+from market.domain.verification.sampling import FLAGGED_UNITS
 from training_gym.aggregate.aggregation import aggregate
 from training_gym.aggregate.outer_step import OuterState, initial_outer_state
 from training_gym.compress.payload_format import decode, encode
@@ -24,6 +26,7 @@ from training_gym.spec.architectures import ModelConfig
 from training_gym.spec.config import TrainingConfig, TrainingSpec
 from training_gym.spec.defaults import settings_by_size
 from training_gym.units.replica_state import ReplicaState, fresh_slot_state
+from zoo_protocol.verification.rules import sampling_rate_bps
 
 VERSION = 2
 """Of the rules of training and aggregation; a change that can change a result needs another number."""
@@ -31,7 +34,7 @@ TEXT = "a306befbd2bdd4fb"
 """Digest of the text of the runs that the repository keeps. Runs on other text have keys of their own."""
 REVISIONS = {"adaptive": 2, "alie": 2}
 """Of attacks that changed; results of the first revision are kept under the attack's name alone."""
-QUARTER = ("adaptive_25", "flip_25", "alie_25", "mimic_25", "stale_25", "noise_25", "ascent_25")
+QUARTER = ("adaptive_25", "flip_25", "alie_25", "mimic_25", "stale_25", "noise_25", "ascent_25", "sampled_25")
 ATTACKS = {
     8: {"none": 0, **dict.fromkeys(QUARTER, 2), "adaptive_37": 3, "ascent_37": 3},
     4: {"none": 0, **dict.fromkeys(QUARTER, 1)},
@@ -41,6 +44,12 @@ PREFIXES = {8: "", 4: "four_"}
 """Of the names of rows, by the number of workers."""
 WINDOWS = 4096
 _ROUNDS_PER_STATE = 10
+_LATEST_START = 9
+"""Tenths of the rounds after which ``sampled`` begins, so late that little training remains to undo it."""
+_REPLAY_ROUNDS = 2
+"""Rounds that a provider goes on for while its unit is replayed."""
+_CLEAN_UNITS = 1000
+"""Verified units of a provider with the lowest sampling rate."""
 Lie = Callable[[Wide, np.random.Generator], Wide]
 
 
@@ -54,6 +63,8 @@ class _State:
     restored: set[int] = field(default_factory=set)
     first: dict[int, bytes] = field(default_factory=dict)
     excluded: Counter[str] = field(default_factory=Counter)
+    flagged: dict[int, int] = field(default_factory=dict)  # by slot: round of the newest outlier flag
+    ends: dict[int, int] = field(default_factory=dict)  # by slot: first round of the honest node after a slash
 
 
 def spec_of(model: ModelConfig, seed: int, rounds: int, workers: int, **settings: Any) -> TrainingSpec:
@@ -110,12 +121,13 @@ def train(
 
 
 def _round(
-    spec: TrainingSpec, state: _State, text: Tokens, attack: str, honest: range, lies: Mapping[str, Lie]
+    spec: TrainingSpec, state: _State, text: Tokens, attack: str, honest: Collection[int], lies: Mapping[str, Lie]
 ) -> None:
+    honest = [slot for slot in range(spec.replicas) if slot in honest or not _attacks(spec, state, attack, slot)]
     payloads, after = {}, {}
     for slot in range(spec.replicas):
         payloads[slot], after[slot] = train_unit(spec, state.round, slot, state.parameters, text, state.replicas[slot])
-    own = {slot: payloads.pop(slot) for slot in range(len(honest), spec.replicas)}
+    own = {slot: payloads.pop(slot) for slot in range(spec.replicas) if slot not in honest}
     state.replicas |= {slot: after.pop(slot) for slot in own}
     state.first = state.first or own
     payloads |= _sent(spec, state, text, attack, payloads, own, lies)
@@ -124,7 +136,31 @@ def _round(
     state.excluded.update(f"{'honest' if slot in honest else 'bad'} {code}" for slot, code in excluded.items())
     handed, state.restored = next_replica_states(spec, after, payloads, excluded, state.restored)
     state.replicas |= handed
+    if attack == "sampled":
+        _sample(state, own, excluded)
     state.parameters, state.outer, state.round = result.parameters, result.outer_state, state.round + 1
+
+
+def _attacks(spec: TrainingSpec, state: _State, attack: str, slot: int) -> bool:
+    """Return True if a dishonest slot's node attacks in this round."""
+    begins = spec.training.rounds * _LATEST_START // 10 if attack == "sampled" else 0
+    return begins <= state.round < state.ends.get(slot, spec.training.rounds)
+
+
+def _sample(state: _State, false: Collection[int], excluded: Mapping[int, str]) -> None:
+    """Sample the last segment of each ``false`` unit as the market does.
+
+    A sampled one ends its node's work. Flags are those of aggregation alone, of earlier units.
+    """
+    for slot in false:
+        is_flagged = slot in state.flagged and state.round - state.flagged[slot] <= FLAGGED_UNITS
+        rate = sampling_rate_bps(
+            _CLEAN_UNITS, MAINNET.newcomer_sampling_bps, MAINNET.sampling_floor_bps, flagged=is_flagged
+        )
+        if state.noise.random() * BPS < rate:
+            state.ends.setdefault(slot, state.round + 1 + _REPLAY_ROUNDS)
+        if slot in excluded:
+            state.flagged[slot] = state.round
 
 
 def _sent(
@@ -137,12 +173,14 @@ def _sent(
     lies: Mapping[str, Lie],
 ) -> Mapping[int, bytes]:
     """Return the attackers' payloads in place of their ``own`` honest ones."""
-    if not own or attack == "stale":
+    if not own:
+        return {}
+    if attack == "stale":
         return state.first
     if attack == "flip":
         return {slot: encode(spec, -decode(spec, payload).dense()) for slot, payload in own.items()}
     vectors = np.stack([decode(spec, payload).dense().astype(np.float64) for payload in honest.values()])
-    if attack == "ascent":
+    if attack in ("ascent", "sampled"):
         direction = ascent(spec, state.parameters, state.outer, vectors, len(own), text)
     else:
         direction = -vectors.mean(axis=0) if attack == "adaptive" else lies[attack](vectors, state.noise)

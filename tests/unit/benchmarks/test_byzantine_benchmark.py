@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -60,7 +61,7 @@ def test_long_rows_have_names_of_aims(tmp_path: Path) -> None:
     assert rows.keys() == {
         "rounds",
         "adaptive_25_ours",
-        *(f"long_{attack}_25_ours" for attack in ("flip", "alie", "mimic", "stale", "noise", "ascent")),
+        *(f"long_{attack}_25_ours" for attack in ("flip", "alie", "mimic", "stale", "noise", "ascent", "sampled")),
         "adaptive_37_ours",
         "long_ascent_37_ours",
         "worst_25_ours",
@@ -141,6 +142,17 @@ def test_ascent_raises_loss_more_than_opposite_of_mean() -> None:
         mean = _dense(sent).mean(axis=0).astype(np.float32)
         losses.append(mean_loss(SPEC, outer_step(SPEC, start, mean, state).parameters, samples))
     assert losses[0] > 1.01 * losses[1]
+
+
+def test_sampled_attackers_begin_late_and_are_replaced() -> None:
+    spec = replace(SPEC, training=replace(SPEC.training, rounds=20))
+    noise = Mock(random=Mock(side_effect=[0.4, 0.4]))  # above the lowest rate, below that after a flag
+    state = long_runs._State({}, initial_outer_state(spec), {}, noise, round=17)
+    assert not long_runs._attacks(spec, state, "sampled", 3)
+    for state.round in (18, 19):
+        assert long_runs._attacks(spec, state, "sampled", 3)
+        long_runs._sample(state, [3], {3: "opposed"})
+    assert (state.flagged, state.ends) == ({3: 19}, {3: 22})
 
 
 def _honest(number: int) -> tuple[Wide, dict[int, bytes]]:
