@@ -21,15 +21,13 @@ from training_gym.aggregate.outer_step import initial_outer_state
 from training_gym.aggregate.robust import WEIGHT_ONE, decide
 from training_gym.compress.link_adaptation import decode_adapted, top_k_levels, with_top_k
 from training_gym.compress.payload_format import encode
-from training_gym.data.dataset import one_shard
 from training_gym.data.shards import Tokens
-from training_gym.evaluate.loss import mean_loss
 from training_gym.exchange.deadlines import staleness_weight
-from training_gym.model.layout import Arrays, initial_parameters
+from training_gym.model.layout import initial_parameters
 from training_gym.spec.architectures import read_model
 from training_gym.spec.config import TrainingConfig, TrainingSpec
 from training_gym.units.replica_state import fresh_slot_state
-from training_gym.verify.consistency import Statistics, held_out, measure, outlier_flags
+from training_gym.verify.consistency import Statistics, measure, outlier_flags
 from zoo_protocol.hashing import sha256
 
 SLOTS = 8
@@ -69,16 +67,15 @@ def simulate(rounds: int, seeds: int) -> Findings:
     """Play ``rounds`` rounds of ``seeds`` jobs."""
     torch.set_num_threads(1)
     found = Findings()
-    usual, held = standard_library(1 << 22)
+    usual, _ = standard_library(1 << 22)
     other = _other_text(len(usual))
     for seed in range(FIRST_SEED, FIRST_SEED + seeds):
         training = TrainingConfig(
             rounds=rounds, inner_steps=8, segment_steps=8, batch_size=8, warmup_steps=4, top_k=512, seed=seed
         )
-        for spec, parameters, payloads in _rounds(
-            TrainingSpec(MODEL, "unused", training, replicas=SLOTS), usual, other
-        ):
-            _check_round(found, spec, parameters, payloads, held, np.random.default_rng(seed))
+        spec = TrainingSpec(MODEL, "unused", training, replicas=SLOTS)
+        for payloads in _rounds(spec, usual, other):
+            _check_round(found, spec, payloads, np.random.default_rng(seed))
     return found
 
 
@@ -89,9 +86,7 @@ def _other_text(size: int) -> Tokens:
     return np.frombuffer(text.encode(), np.uint8)
 
 
-def _rounds(
-    spec: TrainingSpec, usual: Tokens, other: Tokens
-) -> Iterator[tuple[TrainingSpec, Arrays, dict[int, bytes]]]:
+def _rounds(spec: TrainingSpec, usual: Tokens, other: Tokens) -> Iterator[dict[int, bytes]]:
     parameters, outer = initial_parameters(spec), initial_outer_state(spec)
     states = dict.fromkeys(range(SLOTS), fresh_slot_state(spec))
     on_the_way: dict[int, list[bytes]] = {slot: [] for slot in range(SLOTS)}
@@ -105,21 +100,16 @@ def _rounds(
             if len(on_the_way[slot]) > LATE.get(slot, 0):
                 arrived[slot] = on_the_way[slot].pop(0)
         if round_ > max(LATE.values()):  # from here on every kind of node takes part
-            yield spec, parameters, arrived
+            yield arrived
         weights = {slot: staleness_weight(LATE.get(slot, 0)) for slot in arrived}
         aggregated = aggregate(spec, parameters, arrived, weights, outer)
         parameters, outer = aggregated.parameters, aggregated.outer_state
 
 
 def _check_round(
-    found: Findings,
-    spec: TrainingSpec,
-    parameters: Arrays,
-    payloads: Mapping[int, bytes],
-    held: Tokens,
-    noise: np.random.Generator,
+    found: Findings, spec: TrainingSpec, payloads: Mapping[int, bytes], noise: np.random.Generator
 ) -> None:
-    of_slot, excluded = _checked(spec, parameters, payloads, held)
+    of_slot, excluded = _checked(spec, payloads)
     for slot, statistics in of_slot.items():
         kind = kind_of(slot)
         found.honest.append(statistics)
@@ -130,21 +120,17 @@ def _check_round(
     for name, lie in ATTACKS.items():
         honest = np.delete(dense, list(payloads).index(ATTACKED), axis=0)
         false = encode(spec, lie(honest, noise).astype(np.float32))
-        of_attack, out = _checked(spec, parameters, {**payloads, ATTACKED: false}, held)
+        of_attack, out = _checked(spec, {**payloads, ATTACKED: false})
         found.attacks[name] += 1
         found.noticed[name] += bool(outlier_flags(of_attack[ATTACKED])) or ATTACKED in out
 
 
-def _checked(
-    spec: TrainingSpec, parameters: Arrays, payloads: Mapping[int, bytes], held: Tokens
-) -> tuple[dict[int, Statistics], set[int]]:
+def _checked(spec: TrainingSpec, payloads: Mapping[int, bytes]) -> tuple[dict[int, Statistics], set[int]]:
     seed = sketch_seed({slot: sha256(payload) for slot, payload in payloads.items()})
-    windows = held_out(one_shard(spec, held), seed)
     decoded = {slot: decode_adapted(spec, payload) for slot, payload in payloads.items()}
     last = np.zeros(spec.num_parameters(), np.float32)
     decision = decide(measure_payloads(admit(spec, payloads, last), dict.fromkeys(payloads, WEIGHT_ONE), last, seed))
-    found = measure(spec, parameters, decoded, lambda tried: mean_loss(spec, tried, windows))
-    return found, {slot for slot, verdict in decision.verdicts.items() if not verdict.included}
+    return measure(spec, decoded), {slot for slot, verdict in decision.verdicts.items() if not verdict.included}
 
 
 def spread(findings: Findings) -> dict[str, tuple[float, float]]:

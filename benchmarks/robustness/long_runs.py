@@ -12,9 +12,8 @@ from benchmarks.report import Row, progress, row
 from benchmarks.robustness.adaptive import Wide, accepted_payloads
 from benchmarks.robustness.ascent import ascent
 from benchmarks.robustness.kept import KeptRuns
+from benchmarks.robustness.sampling import Sampling, losses_of, quiet
 from benchmarks.training.trainers import next_replica_states, train_unit
-from market.domain.network import BPS, MAINNET
-from market.domain.verification.sampling import FLAGGED_UNITS
 from training_gym.aggregate.aggregation import aggregate
 from training_gym.aggregate.outer_step import OuterState, initial_outer_state
 from training_gym.compress.payload_format import decode, encode
@@ -26,15 +25,16 @@ from training_gym.spec.architectures import ModelConfig
 from training_gym.spec.config import TrainingConfig, TrainingSpec
 from training_gym.spec.defaults import settings_by_size
 from training_gym.units.replica_state import ReplicaState, fresh_slot_state
-from zoo_protocol.verification.rules import sampling_rate_bps
 
 VERSION = 2
 """Of the rules of training and aggregation; a change that can change a result needs another number."""
 TEXT = "a306befbd2bdd4fb"
 """Digest of the text of the runs that the repository keeps. Runs on other text have keys of their own."""
-REVISIONS = {"adaptive": 2, "alie": 2}
+REVISIONS = {"adaptive": 2, "alie": 2, "sampled": 2}
 """Of attacks that changed; results of the first revision are kept under the attack's name alone."""
-QUARTER = ("adaptive_25", "flip_25", "alie_25", "mimic_25", "stale_25", "noise_25", "ascent_25", "sampled_25")
+SAMPLED = ("sampled", "quiet")
+"""Attacks that the market's replays can end."""
+QUARTER = tuple(f"{name}_25" for name in ("adaptive", "flip", "alie", "mimic", "stale", "noise", "ascent", *SAMPLED))
 ATTACKS = {
     8: {"none": 0, **dict.fromkeys(QUARTER, 2), "adaptive_37": 3, "ascent_37": 3},
     4: {"none": 0, **dict.fromkeys(QUARTER, 1)},
@@ -45,11 +45,7 @@ PREFIXES = {8: "", 4: "four_"}
 WINDOWS = 4096
 _ROUNDS_PER_STATE = 10
 _LATEST_START = 9
-"""Tenths of the rounds after which ``sampled`` begins, so late that little training remains to undo it."""
-_REPLAY_ROUNDS = 2
-"""Rounds that a provider goes on for while its unit is replayed."""
-_CLEAN_UNITS = 1000
-"""Verified units of a provider with the lowest sampling rate."""
+"""Tenths of the rounds after which sampled attacks begin, so late that little training remains to undo them."""
 Lie = Callable[[Wide, np.random.Generator], Wide]
 
 
@@ -63,8 +59,7 @@ class _State:
     restored: set[int] = field(default_factory=set)
     first: dict[int, bytes] = field(default_factory=dict)
     excluded: Counter[str] = field(default_factory=Counter)
-    flagged: dict[int, int] = field(default_factory=dict)  # by slot: round of the newest outlier flag
-    ends: dict[int, int] = field(default_factory=dict)  # by slot: first round of the honest node after a slash
+    sampling: Sampling = field(default_factory=Sampling)
 
 
 def spec_of(model: ModelConfig, seed: int, rounds: int, workers: int, **settings: Any) -> TrainingSpec:
@@ -111,7 +106,7 @@ def train(
     )
     honest = range(spec.replicas - bad)
     while state.round < spec.training.rounds:
-        _round(spec, state, texts[0], attack, honest, lies)
+        _round(spec, state, texts, attack, honest, lies)
         if state.round % _ROUNDS_PER_STATE == 0:
             kept.keep_state(run, state)
     samples = validation_samples(one_shard(spec, texts[1]), WINDOWS)
@@ -121,52 +116,44 @@ def train(
 
 
 def _round(
-    spec: TrainingSpec, state: _State, text: Tokens, attack: str, honest: Collection[int], lies: Mapping[str, Lie]
+    spec: TrainingSpec,
+    state: _State,
+    texts: tuple[Tokens, Tokens],
+    attack: str,
+    honest: Collection[int],
+    lies: Mapping[str, Lie],
 ) -> None:
     honest = [slot for slot in range(spec.replicas) if slot in honest or not _attacks(spec, state, attack, slot)]
     payloads, after = {}, {}
     for slot in range(spec.replicas):
-        payloads[slot], after[slot] = train_unit(spec, state.round, slot, state.parameters, text, state.replicas[slot])
+        payloads[slot], after[slot] = train_unit(
+            spec, state.round, slot, state.parameters, texts[0], state.replicas[slot]
+        )
     own = {slot: payloads.pop(slot) for slot in range(spec.replicas) if slot not in honest}
     state.replicas |= {slot: after.pop(slot) for slot in own}
     state.first = state.first or own
-    payloads |= _sent(spec, state, text, attack, payloads, own, lies)
+    payloads |= _sent(spec, state, texts, attack, payloads, own, lies)
     result = aggregate(spec, state.parameters, payloads, outer_state=state.outer)
     excluded = {slot: verdict.code for slot, verdict in result.verdicts.items() if not verdict.included}
     state.excluded.update(f"{'honest' if slot in honest else 'bad'} {code}" for slot, code in excluded.items())
     handed, state.restored = next_replica_states(spec, after, payloads, excluded, state.restored)
     state.replicas |= handed
-    if attack == "sampled":
-        _sample(state, own, excluded)
+    if attack in SAMPLED:
+        losses = losses_of(spec, state.parameters, one_shard(spec, texts[1]), own)
+        state.sampling.close_round(state.round, losses, own, excluded, state.noise)
     state.parameters, state.outer, state.round = result.parameters, result.outer_state, state.round + 1
 
 
 def _attacks(spec: TrainingSpec, state: _State, attack: str, slot: int) -> bool:
     """Return True if a dishonest slot's node attacks in this round."""
-    begins = spec.training.rounds * _LATEST_START // 10 if attack == "sampled" else 0
-    return begins <= state.round < state.ends.get(slot, spec.training.rounds)
-
-
-def _sample(state: _State, false: Collection[int], excluded: Mapping[int, str]) -> None:
-    """Sample the last segment of each ``false`` unit as the market does.
-
-    A sampled one ends its node's work. Flags are those of aggregation alone, of earlier units.
-    """
-    for slot in false:
-        is_flagged = slot in state.flagged and state.round - state.flagged[slot] <= FLAGGED_UNITS
-        rate = sampling_rate_bps(
-            _CLEAN_UNITS, MAINNET.newcomer_sampling_bps, MAINNET.sampling_floor_bps, flagged=is_flagged
-        )
-        if state.noise.random() * BPS < rate:
-            state.ends.setdefault(slot, state.round + 1 + _REPLAY_ROUNDS)
-        if slot in excluded:
-            state.flagged[slot] = state.round
+    begins = spec.training.rounds * _LATEST_START // 10 if attack in SAMPLED else 0
+    return begins <= state.round < state.sampling.ends.get(slot, spec.training.rounds)
 
 
 def _sent(
     spec: TrainingSpec,
     state: _State,
-    text: Tokens,
+    texts: tuple[Tokens, Tokens],
     attack: str,
     honest: Mapping[int, bytes],
     own: Mapping[int, bytes],
@@ -180,11 +167,14 @@ def _sent(
     if attack == "flip":
         return {slot: encode(spec, -decode(spec, payload).dense()) for slot, payload in own.items()}
     vectors = np.stack([decode(spec, payload).dense().astype(np.float64) for payload in honest.values()])
-    if attack in ("ascent", "sampled"):
-        direction = ascent(spec, state.parameters, state.outer, vectors, len(own), text)
+    if attack in ("ascent", *SAMPLED):
+        direction = ascent(spec, state.parameters, state.outer, vectors, len(own), texts[0])
     else:
         direction = -vectors.mean(axis=0) if attack == "adaptive" else lies[attack](vectors, state.noise)
-    return accepted_payloads(spec, honest, list(own), state.outer, direction, state.noise)
+    sent = accepted_payloads(spec, honest, list(own), state.outer, direction, state.noise)
+    if attack == "quiet":
+        return quiet(spec, state.sampling, state.parameters, state.outer, honest, sent, one_shard(spec, texts[1]))
+    return sent
 
 
 def rows_of(

@@ -288,9 +288,3 @@ def evaluated_numbers(spec: TrainingSpec, slot: int, order: SampleOrder) -> rang
     """Return the samples that a replica's units evaluate, as numbers of :func:`spread_samples`."""
     begin, share = slot * spec.validation_samples, spec.validation_samples
     return range(min(begin, order.size), min(begin + share, order.size))
-
-
-def drawn_samples(validation: Split, count: int, seed: int) -> list[Sample]:
-    """Return ``count`` samples drawn by ``seed``."""
-    drawn = np.random.default_rng(seed).integers(0, validation.order.size, count)
-    return [validation.sample(*validation.order.in_order(int(index))) for index in drawn]

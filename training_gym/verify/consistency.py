@@ -1,28 +1,23 @@
 """Outlier statistics of the payloads of a round. No torch.
 
-Five statistics compare each payload with the others of its round. None proves false work, since nodes differ in data,
+Four statistics compare each payload with the others of its round. None proves false work, since nodes differ in data,
 links and lateness. An outlier flag therefore only raises the sampling rate of the node's segments. ``robust`` decides
 exclusions exactly and recomputably, and only a replay proves false work. The thresholds come from honest,
 heterogeneous nodes (``benchmarks.detection.consistency``).
 """
 
-import math
 import statistics
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from training_gym.compress.payload_format import Payload
-from training_gym.data.dataset import Split, drawn_samples
-from training_gym.data.samples import Sample
-from training_gym.model.layout import Arrays
 from training_gym.model.tensors import Vector, unflatten
 from training_gym.spec.config import TrainingSpec
 
 MIN_PAYLOADS = 4
 """With fewer payloads the usual values are unknown."""
-HELD_OUT_WINDOWS = 32
 NORM = 4.0
 COSINE = -0.15
 OVERLAP_LOW, OVERLAP_HIGH = 0.6, 0.75
@@ -31,7 +26,6 @@ OVERLAP_LOW, OVERLAP_HIGH = 0.6, 0.75
 Random places have 0.94 to 1.04 times chance, so this statistic does not notice them.
 """
 SPECTRUM = 0.9
-GAIN = -2.0
 _POWER_ITERATIONS = 12
 
 
@@ -45,8 +39,6 @@ class Statistics:
         overlap: positions that others sent too, relative to chance; ``OVERLAP_LOW`` if all are sent.
         copied: largest share of positions that another payload of equal size sent too; 0 if all are sent.
         spectrum: largest share of a matrix's energy in one direction, over matrices with a tenth of the energy.
-        gain: share of the held-out loss that the payload alone removes; 0 for a loss of zero (text of one byte value).
-            It is also 0 if most payloads of the round spoil the model.
     """
 
     norm: float
@@ -54,25 +46,16 @@ class Statistics:
     overlap: float
     copied: float
     spectrum: float
-    gain: float
 
 
-def measure(
-    spec: TrainingSpec, parameters: Arrays, payloads: Mapping[int, Payload], loss: Callable[[Arrays], float]
-) -> dict[int, Statistics]:
-    """Return the statistics of a round's payloads by slot; none for fewer than ``MIN_PAYLOADS``.
-
-    Args:
-        parameters: parameters of the round's start checkpoint.
-        loss: loss on held-out windows, drawn after the payloads are fixed (:func:`held_out`).
-    """
+def measure(spec: TrainingSpec, payloads: Mapping[int, Payload]) -> dict[int, Statistics]:
+    """Return the statistics of a round's payloads by slot; none for fewer than ``MIN_PAYLOADS``."""
     if len(payloads) < MIN_PAYLOADS:
         return {}
     dense = {slot: payload.dense() for slot, payload in payloads.items()}
     lengths = {slot: float(np.linalg.norm(vector)) for slot, vector in dense.items()}
     usual = statistics.median(lengths.values()) or 1.0
     total = sum((dense[slot] / (lengths[slot] or 1.0) for slot in dense), np.zeros_like(next(iter(dense.values()))))
-    before = loss(parameters)
     found = {}
     for slot, vector in dense.items():
         direction = vector / (lengths[slot] or 1.0)
@@ -83,10 +66,7 @@ def measure(
             overlap=overlap,
             copied=copied,
             spectrum=max((_one_direction(matrix) for matrix in _matrices(spec, vector)), default=0.0),
-            gain=_gain(before, loss(_moved(spec, parameters, vector))),
         )
-    if sum(_harms(one) for one in found.values()) > len(found) / 2:  # the step is too long, not one payload
-        return {slot: replace(one, gain=0.0) for slot, one in found.items()}
     return found
 
 
@@ -97,31 +77,8 @@ def outlier_flags(found: Statistics) -> list[str]:
         "cosine": found.cosine < COSINE,
         "index_overlap": found.overlap < OVERLAP_LOW or found.copied > OVERLAP_HIGH,
         "spectrum": found.spectrum > SPECTRUM,
-        "held_out_loss": _harms(found),
     }
     return [code for code, is_unusual in unusual.items() if is_unusual]
-
-
-def _harms(found: Statistics) -> bool:
-    return not found.gain >= GAIN  # also true for NaN, if the payload breaks the model
-
-
-def held_out(validation: Split, seed: bytes) -> list[Sample]:
-    """Return samples of the validation split, drawn by ``seed``.
-
-    The seed comes from all payloads of the round (``aggregation.sketch_seed``), so no node can train for the windows.
-    """
-    return drawn_samples(validation, HELD_OUT_WINDOWS, int.from_bytes(seed, "big"))
-
-
-def _gain(before: float, after: float) -> float:
-    if before:
-        return 1 - after / before
-    return 0.0 if after == 0 else -math.inf
-
-
-def _moved(spec: TrainingSpec, parameters: Arrays, vector: Vector) -> Arrays:
-    return {name: parameters[name] - part for name, part in unflatten(spec, vector).items()}
 
 
 def _cosine(left: Vector, right: Vector) -> float:

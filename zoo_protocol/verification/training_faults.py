@@ -1,8 +1,9 @@
-"""Training faults: rollbacks, their codes, and the rule on validation losses."""
+"""Training faults: rollbacks, their codes, and the rules on validation losses."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import NamedTuple
 
 LOSS_SPIKE, LOSS_NOT_FINITE, FINAL_LOSS = "loss_spike", "loss_not_finite", "final_loss"
@@ -25,6 +26,7 @@ LARGEST_LOSS = 999_999.0
 _LOSS_SHARE, _GAIN_SHARE = 0.2, 0.25
 _ERRORS, _MAX_ERROR_SHARE = 3, 0.15
 _TRIES, _MIN_REPLICAS = 3, 2
+_RISE_SHARE, _RISE_ERRORS = 0.01, 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,23 @@ def checkpoint_fault(losses: Mapping[int, KnownLoss]) -> str | None:
     """
     fault = loss_fault([loss for _, loss in sorted(losses.items())])
     return None if fault == LOSS_SPIKE and 0 not in losses else fault
+
+
+def has_risen(before: Mapping[int, KnownLoss], after: Mapping[int, KnownLoss]) -> bool:
+    """Return True if a model is worse than an earlier one, by the median of who evaluated both.
+
+    The loss rose by more than a hundredth. An evaluator takes the same samples of all models, so most of its errors
+    cancel out, and a small part of them is the margin. Less than half of the evaluators may lie.
+
+    Args:
+        before, after: losses of the two models by evaluator.
+    """
+    both = before.keys() & after.keys()
+    if not both:
+        return False
+    errors = [math.hypot(before[one].counted_error, after[one].counted_error) for one in both]
+    margin = _RISE_ERRORS * median(errors) / math.sqrt(len(both))
+    return median(after[one].loss - (1 + _RISE_SHARE) * before[one].loss for one in both) > margin
 
 
 def has_diverged(given_up: Mapping[int, int], nodes: int, quorum: int) -> bool:

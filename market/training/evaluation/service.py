@@ -3,17 +3,19 @@
 Both are computed in parallel with later rounds, and settlement records the known losses. Only the last round waits for
 one, that of the final model: the receipt contains it.
 
-A flag only raises the provider's sampling rate. Flags are computed for the newest round alone. Exclusion from an
-aggregation is decided separately, by reproducible rules (:mod:`training_gym.aggregate.robust`), and counts as a flag.
+A flag only raises the provider's sampling rate. Payloads are compared for the newest round alone. All units of a round
+are flagged if its model is worse than a recent one: the rules of aggregation see directions, not what they do to the
+loss. Exclusion from an aggregation is decided separately, by reproducible rules
+(:mod:`training_gym.aggregate.robust`), and counts as a flag.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import JobStatus, UnitStatus
-from market.domain.verification.sampling import FLAGGED_UNITS
+from market.domain.verification.sampling import COMPARED_MODELS, FLAGGED_UNITS
 from market.jobs import repository as jobs_repository
 from market.platform.db.session import Database, enqueue_after_commit
 from market.platform.events.service import emit
@@ -21,7 +23,6 @@ from market.platform.storage.client import Storage
 from market.platform.storage.errors import BlobCorrupt, BlobNotFound
 from market.settings import Settings
 from market.training.checkpoints import repository as checkpoints_repository
-from market.training.checkpoints.base_models import frozen_base
 from market.training.checkpoints.models import Checkpoint
 from market.training.checkpoints.service import (
     ModelLoss,
@@ -30,13 +31,11 @@ from market.training.checkpoints.service import (
     loss_in,
     loss_of,
     model_loss,
-    validation_split,
 )
 from market.training.leases import evaluations
 from market.training.units import repository as units_repository
 from market.training.units.facts import UnitSummary
 from market.training.units.models import Unit
-from training_gym.aggregate.aggregation import sketch_seed
 from training_gym.compress.link_adaptation import decode_adapted
 from training_gym.compress.payload_format import payload_size
 from training_gym.data.dataset import validation_size
@@ -44,15 +43,18 @@ from training_gym.evaluate.extent import is_by_verifiers, is_enough_of_first
 from training_gym.evaluate.sums import LossSums, pooled
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import PayloadError
-from training_gym.verify.consistency import held_out, measure, outlier_flags
-from zoo_protocol.hashing import sha256
+from training_gym.verify.consistency import measure, outlier_flags
 from zoo_protocol.verification.rules import COMPARABLE_SHARE
+from zoo_protocol.verification.training_faults import KnownLoss, has_risen
 
 MAX_VALUES = 1 << 27
 """Limit of payloads times parameters of an examined round, all of which are in memory at once."""
 
 EXCLUDED_FOR = ("norm_outlier", "near_copy", "krum_outlier", "opposed")
 """Verdicts of :mod:`training_gym.aggregate.robust` that concern the node, not time or format."""
+
+WORSE_MODEL = "worse_model"
+"""Outlier flag of all units of a round whose model is worse than a recent one."""
 
 
 def receipt_loss(
@@ -109,9 +111,11 @@ def validate(database: Database, settings: Settings, storage: Storage, job_id: s
             parameters = load_parameters(storage, spec, checkpoint.cid)
             loss = model_loss(storage, settings, spec, parameters, checkpoint.round)
             with database.transaction() as session:
+                jobs_repository.lock_job(session, job_id)
                 row = session.get_one(Checkpoint, checkpoint.id)
                 if row.validation_loss is None:  # units may have evaluated it since
                     _record(session, row, loss)
+                    _flag_if_worse(session, row)
         if alone:
             examine(database, settings, storage, job_id)
 
@@ -134,15 +138,26 @@ def take_unit_losses(session: Session, job_id: str, spec: TrainingSpec, units: I
 
     The market evaluates it if no record counts, and the first model also if the records are too few.
     """
-    trusted = set(units_repository.DELIVERED_UNIT) - {UnitStatus.DISPUTED}
-    done = [(unit.round, record) for unit in units if (record := unit.evaluation) and unit.status in trusted]
-    row = checkpoints_repository.checkpoint(session, job_id, done[0][0]) if done else None
-    if row is None or row.validation_loss is not None:
+    done = [unit for unit in units if unit.evaluation]
+    row = checkpoints_repository.checkpoint(session, job_id, done[0].round) if done else None
+    records = list(_records(done).values())
+    if row is None or row.validation_loss is not None or not records:
         return
-    found = pooled([LossSums.from_bytes(record.encode()) for _, record in done])
+    found = pooled(records)
     if found is None or (row.round == 0 and not is_enough_of_first(spec, found)):
         return
     _record(session, row, loss_of(found))
+    _flag_if_worse(session, row)
+
+
+def _records(units: Iterable[Unit]) -> dict[int, LossSums]:
+    """Return the records of delivered units by slot."""
+    trusted = set(units_repository.DELIVERED_UNIT) - {UnitStatus.DISPUTED}
+    return {
+        unit.slot: LossSums.from_bytes(unit.evaluation.encode())
+        for unit in units
+        if unit.evaluation and unit.status in trusted
+    }
 
 
 def first_loss(
@@ -197,6 +212,24 @@ def _record(session: Session, row: Checkpoint, loss: ModelLoss) -> None:
     emit(session, row.job_id, "validation", {"round": row.round, "cid": row.cid, **loss._asdict()})
 
 
+def _flag_if_worse(session: Session, row: Checkpoint) -> None:
+    """Flag the round before a checkpoint if its model is worse than the best recent one. Lock the job before."""
+    earlier = checkpoints_repository.evaluated_before(session, row, COMPARED_MODELS)
+    if not earlier:
+        return
+    best = min(earlier, key=lambda one: loss_in(one).known())
+    if has_risen(_losses(session, best), _losses(session, row)):
+        for unit in units_repository.included_units(session, row.job_id, row.round - 1):
+            unit.doubts = [*(unit.doubts or []), WORSE_MODEL]
+
+
+def _losses(session: Session, row: Checkpoint) -> dict[int, KnownLoss]:
+    """Return a model's losses by slot; the market's own is under its number of samples, negative."""
+    units = units_repository.units_of_round(session, row.job_id, row.round)
+    by_slot = {slot: loss_of(record).known() for slot, record in _records(units).items()}
+    return by_slot or {-(row.validation_samples or 0): loss_in(row).known()}
+
+
 def has_outlier_flag(session: Session, unit: UnitSummary) -> bool:
     """Return True if one of the provider's newest comparable units has an outlier flag."""
     newest = units_repository.newest_outlier_flags(
@@ -223,27 +256,20 @@ def examine(database: Database, settings: Settings, storage: Storage, job_id: st
     for unit in units:
         with suppress(BlobNotFound, BlobCorrupt):  # lost by storage, not by the node
             payloads[unit.slot] = storage.get(unit.payload_cid or "", max_bytes=payload_size(spec))
-    found = _outlier_flags(storage, settings, spec, units[0].start_checkpoint_cid, payloads)
+    found = _outlier_flags(spec, payloads)
     with database.transaction() as session:
+        jobs_repository.lock_job(session, job_id)
         rows = units_repository.units_by_id(session, [unit.id for unit in units])
         for unit in units:
-            rows[unit.id].doubts = found.get(unit.slot, [])
+            rows[unit.id].doubts = [*found.get(unit.slot, []), *(rows[unit.id].doubts or [])]
 
 
-def _outlier_flags(
-    storage: Storage, settings: Settings, spec: TrainingSpec, checkpoint_cid: str, payloads: dict[int, bytes]
-) -> dict[int, list[str]]:
-    """Return flag codes by slot; nodes cannot predict the held-out windows."""
-    from training_gym.evaluate.loss import mean_loss  # imports torch, which only workers load
-
-    seed = sketch_seed({slot: sha256(data) for slot, data in payloads.items()})
-    windows = held_out(validation_split(storage, spec), seed)
+def _outlier_flags(spec: TrainingSpec, payloads: Mapping[int, bytes]) -> dict[int, list[str]]:
+    """Return flag codes by slot."""
     decoded = {}
     for slot, data in payloads.items():
         try:
             decoded[slot] = decode_adapted(spec, data)
         except PayloadError:  # excluded from the aggregation with its own code
             continue
-    parameters, base = load_parameters(storage, spec, checkpoint_cid), frozen_base(storage, settings, spec)
-    found = measure(spec, parameters, decoded, lambda tried: mean_loss(spec, tried, windows, base=base))
-    return {slot: outlier_flags(one) for slot, one in found.items()}
+    return {slot: outlier_flags(one) for slot, one in measure(spec, decoded).items()}

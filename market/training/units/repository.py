@@ -49,6 +49,13 @@ def units_of_round(session: Session, job_id: str, round_: int) -> list[Unit]:
     return list(session.scalars(query.execution_options(populate_existing=True)))
 
 
+def included_units(session: Session, job_id: str, round_: int) -> list[Unit]:
+    """Return the units that a round's aggregation included, late ones too. To change them, lock the job."""
+    aggregated = Unit.round + func.coalesce(Unit.rounds_late, 0)
+    query = select(Unit).where(Unit.job_id == job_id, Unit.included.is_(True), aggregated == round_)
+    return list(session.scalars(query.order_by(Unit.id).execution_options(populate_existing=True)))
+
+
 def last_report(session: Session, job_id: str, provider: str) -> dict[str, Any] | None:
     """Return the node's report of the last unit of this job that it delivered."""
     query = select(Unit.report).where(Unit.job_id == job_id, Unit.provider == provider, Unit.uploaded_at.is_not(None))

@@ -1,14 +1,17 @@
 """Losses of checkpoints from the records of the units that start from them."""
 
+import numpy as np
 import pytest
 from kit.errors import raising
 from kit.jobs.jobs_fixtures import World
+from kit.jobs.rollbacks import spiked_job
 from sqlalchemy import select
 
 from market.platform.events.models import JobEventRow
 from market.training.checkpoints import repository as checkpoints_repository
 from market.training.evaluation import service as evaluation
 from market.training.leases.errors import ResultRefused
+from training_gym.compress.payload_format import encode
 from training_gym.evaluate.sums import LossSums
 
 
@@ -19,10 +22,7 @@ def losses(world: World, job_id: str) -> list[str | None]:
 
 def test_units_evaluate_their_start(world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluation, "model_loss", raising(AssertionError("the market evaluated a checkpoint")))
-    document = world.spec.to_dict()
-    training = {**document["training_config"], "rounds": 3}
-    data = {**document["data_config"], "validation_samples": 4}
-    job_id = world.running(nodes, document={**document, "training_config": training, "data_config": data})
+    job_id = evaluated_job(world, nodes, samples=4, rounds=3)
     assert losses(world, job_id) == [None]
     same = LossSums.of([2.5] * 4, [1] * 4).to_bytes().decode()
     for node in nodes:
@@ -51,10 +51,49 @@ def test_units_evaluate_their_start(world: World, nodes: list[str], monkeypatch:
     assert [(one["round"], one["validation_samples"]) for one in (first, second)] == [(0, 16), (1, 6)]
 
 
-def test_market_evaluates_first_model_of_few_records(world: World, nodes: list[str]) -> None:
+def evaluated_job(world: World, nodes: list[str], samples: int, rounds: int) -> str:
+    """Return a running job whose units evaluate so many samples each."""
     document = world.spec.to_dict()
-    data = {**document["data_config"], "validation_samples": 4}
-    job_id = world.running(nodes, document={**document, "data_config": data})
+    training = {**document["training_config"], "rounds": rounds}
+    data = {**document["data_config"], "validation_samples": samples}
+    return world.running(nodes, document={**document, "training_config": training, "data_config": data})
+
+
+def test_round_before_worse_model_is_flagged(world: World, nodes: list[str]) -> None:
+    """One node states a lower loss each time; the last round's model is worse than the one before it."""
+    job_id = evaluated_job(world, nodes, samples=4, rounds=6)
+    for loss in (2.5, 2.4, 2.41, 2.5):
+        for node, own in zip(nodes, [loss, loss + 0.1, loss - 0.1, 2.5 - loss / 10], strict=True):
+            world.work(node, evaluation=LossSums.of([own] * 4, [1] * 4).to_bytes().decode()).deliver()
+        world.end_round(job_id)
+    found = {(unit.round, unit.slot): unit.doubts for unit in world.units(job_id) if unit.uploaded_at}
+    assert {place for place, doubts in found.items() if doubts} == {(2, slot) for slot in range(4)}
+    assert found[2, 0] == ["worse_model"]
+    evaluation.validate(world.database, world.settings, world.storage, job_id)
+    assert world.units(job_id, round=2)[0].doubts == ["worse_model"]
+
+
+def test_excluded_unit_spoils_no_model(world: World, nodes: list[str]) -> None:
+    job_id = evaluated_job(world, nodes, samples=4, rounds=4)
+    for loss in (2.5, 2.6):
+        for node in nodes:
+            work = world.work(node, evaluation=LossSums.of([loss] * 4, [1] * 4).to_bytes().decode())
+            if node == nodes[3]:
+                work.hand_in(encode(world.spec, np.float32(-1) * work.vector))
+            work.deliver()
+        world.end_round(job_id)
+    found = {unit.provider: (unit.included, unit.doubts) for unit in world.units(job_id, round=0)}
+    assert found == dict.fromkeys(nodes[:3], (True, ["worse_model"])) | {nodes[3]: (False, None)}
+
+
+def test_market_flags_round_before_worse_model(world: World, nodes: list[str]) -> None:
+    job_id = spiked_job(world, nodes, rounds=5)
+    flagged = {unit.round for unit in world.units(job_id) if "worse_model" in (unit.doubts or [])}
+    assert flagged == {1}
+
+
+def test_market_evaluates_first_model_of_few_records(world: World, nodes: list[str]) -> None:
+    job_id = evaluated_job(world, nodes, samples=4, rounds=2)
     for node in nodes[:3]:
         world.work(node, evaluation=LossSums.of([2.5] * 4, [1] * 4).to_bytes().decode()).deliver()
     world.deliver(nodes[3])

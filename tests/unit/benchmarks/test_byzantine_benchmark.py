@@ -13,6 +13,7 @@ from benchmarks.robustness import long_runs
 from benchmarks.robustness.adaptive import Wide, accepted_payloads, unit
 from benchmarks.robustness.ascent import ascent
 from benchmarks.robustness.kept import KeptRuns
+from benchmarks.robustness.sampling import MARKET, Sampling, losses_of, quiet
 from training_gym.aggregate.aggregation import Aggregate, aggregate
 from training_gym.aggregate.outer_step import OuterState, initial_outer_state, outer_step
 from training_gym.compress.payload_format import decode, encode
@@ -20,6 +21,7 @@ from training_gym.data.dataset import one_shard, validation_samples
 from training_gym.evaluate.loss import mean_loss
 from training_gym.model.layout import Arrays, initial_parameters
 from training_gym.spec.config import TrainingSpec
+from zoo_protocol.verification.training_faults import KnownLoss
 
 SPEC = long_runs.spec_of(MODEL, 1, 3, 4, inner_steps=2, segment_steps=2, batch_size=2)
 TEXTS = (np.frombuffer(bytes(range(256)) * 16, np.uint8), np.frombuffer(bytes(range(256)) * 8, np.uint8))
@@ -61,7 +63,7 @@ def test_long_rows_have_names_of_aims(tmp_path: Path) -> None:
     assert rows.keys() == {
         "rounds",
         "adaptive_25_ours",
-        *(f"long_{attack}_25_ours" for attack in ("flip", "alie", "mimic", "stale", "noise", "ascent", "sampled")),
+        *(f"long_{name}_25_ours" for name in ("flip", "alie", "mimic", "stale", "noise", "ascent", "sampled", "quiet")),
         "adaptive_37_ours",
         "long_ascent_37_ours",
         "worst_25_ours",
@@ -144,15 +146,39 @@ def test_ascent_raises_loss_more_than_opposite_of_mean() -> None:
     assert losses[0] > 1.01 * losses[1]
 
 
-def test_sampled_attackers_begin_late_and_are_replaced() -> None:
-    spec = replace(SPEC, training=replace(SPEC.training, rounds=20))
-    noise = Mock(random=Mock(side_effect=[0.4, 0.4]))  # above the lowest rate, below that after a flag
-    state = long_runs._State({}, initial_outer_state(spec), {}, noise, round=17)
+@pytest.mark.parametrize(("excluded", "losses"), [([3], [2.0, 2.0]), ([], [2.0, 2.1])], ids=["excluded", "worse"])
+def test_sampled_attackers_begin_late_and_are_replaced(excluded: list[int], losses: list[float]) -> None:
+    spec = replace(SPEC, training=replace(SPEC.training, rounds=60))
+    dice = Mock(random=Mock(side_effect=[0.4] * 3))  # above the lowest rate, below that after a flag
+    state = long_runs._State({}, initial_outer_state(spec), {}, dice, round=53)
     assert not long_runs._attacks(spec, state, "sampled", 3)
-    for state.round in (18, 19):
+    for state.round, loss in zip((54, 55, 56), [*losses, 2.0], strict=True):
         assert long_runs._attacks(spec, state, "sampled", 3)
-        long_runs._sample(state, [3], {3: "opposed"})
-    assert (state.flagged, state.ends) == ({3: 19}, {3: 22})
+        state.sampling.close_round(state.round, {MARKET: KnownLoss(loss)}, [3], excluded, dice)
+    state.round = 58 if excluded else 59
+    assert state.sampling.ends == {3: state.round}
+    assert not long_runs._attacks(spec, state, "sampled", 3)
+
+
+def test_quiet_attackers_avoid_flags() -> None:
+    spec, (text, held_out) = replace(SPEC, replicas=8), TEXTS
+    start, state, split = initial_parameters(spec), initial_outer_state(spec), one_shard(spec, held_out)
+    sampling, (_, honest) = Sampling(), _honest(6)
+    direction = ascent(spec, start, state, _dense(honest), 2, text)
+    false = accepted_payloads(spec, honest, [6, 7], state, direction, np.random.default_rng(0))
+
+    def loss_after(sent: Mapping[int, bytes]) -> float:
+        found = losses_of(spec, aggregate(spec, start, {**honest, **sent}, outer_state=state).parameters, split, [])
+        return found[MARKET].loss
+
+    usual, worse = loss_after({}), loss_after(false)
+    assert worse > 1.01 * usual
+    sampling.models = [{MARKET: KnownLoss(worse)}]
+    assert quiet(spec, sampling, start, state, honest, false, split) == false
+    sampling.models = [{MARKET: KnownLoss((usual + worse) / 2)}]
+    assert usual < loss_after(quiet(spec, sampling, start, state, honest, false, split)) < worse
+    sampling.models = [{MARKET: KnownLoss(usual / 2)}]
+    assert not np.any(_dense(quiet(spec, sampling, start, state, honest, false, split)))
 
 
 def _honest(number: int) -> tuple[Wide, dict[int, bytes]]:

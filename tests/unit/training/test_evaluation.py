@@ -24,7 +24,7 @@ from training_gym.spec.costs import flops_per_unit
 from training_gym.spec.errors import ResultMismatch
 from training_gym.units.trace import Unit, check_result, state_digest, state_path
 from training_gym.units.unit import evaluate_start, replay_segment, run_unit
-from zoo_protocol.verification.training_faults import LARGEST_LOSS, LOSS_NOT_FINITE, KnownLoss, loss_fault
+from zoo_protocol.verification.training_faults import LARGEST_LOSS, LOSS_NOT_FINITE, KnownLoss, has_risen, loss_fault
 
 SPEC = spec_of(TINY)
 WINDOWS = 600
@@ -186,3 +186,30 @@ def test_infinite_loss_has_largest_mean(count: int) -> None:
     stated = loss_of(found)
     assert stated.validation_loss == f"{LARGEST_LOSS:.6f}"
     assert loss_fault([KnownLoss(5.5), stated.known()]) == LOSS_NOT_FINITE
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        ([3.04, 3.05, 3.04, 3.06], True),
+        ([3.02, 3.02, 3.02, 3.02], False),
+        ([3.1, 3.1, 3.1, 0.0], True),
+        ([3.1, 3.1, 0.0, 0.0], False),
+        ([2.0, 2.0, 2.0, 99.0], False),
+        ([999_999.0] * 4, True),
+    ],
+    ids=["all_rose", "within_limit", "one_lies", "half_lie", "one_feigns", "not_finite"],
+)
+def test_rise_is_that_of_most_evaluators(after: list[float], expected: bool) -> None:
+    assert has_risen(dict.fromkeys(range(4), KnownLoss(3.0)), dict(enumerate(map(KnownLoss, after)))) == expected
+
+
+@pytest.mark.parametrize(("error", "expected"), [(0.0, True), (0.08, True), (0.1, False), (9.0, False)])
+def test_rise_exceeds_part_of_errors(error: float, expected: bool) -> None:
+    before, after = ({slot: KnownLoss(loss, error) for slot in range(4)} for loss in (3.0, 3.06))
+    assert has_risen(before, after) == expected
+
+
+def test_rise_needs_common_evaluators() -> None:
+    assert not has_risen({0: KnownLoss(1.0)}, {1: KnownLoss(9.0)})
+    assert not has_risen({}, {1: KnownLoss(9.0)})
