@@ -33,7 +33,7 @@ _LIE = KnownLoss(0.0)
 
 @dataclass(slots=True)
 class Sampling:
-    """What the market has seen of a run.
+    """Losses, flags and ended nodes that the market knows of a run.
 
     Attributes:
         ends: by slot, first round of the honest node that follows a slashed one.
@@ -77,7 +77,7 @@ class Sampling:
 
 
 def losses_of(spec: TrainingSpec, parameters: Arrays, validation: Split, bad: Collection[int]) -> dict[int, KnownLoss]:
-    """Return a model's losses by evaluator: all slots, of which ``bad`` ones lie, or the market for small units."""
+    """Return a model's losses by evaluator: slots, of which ``bad`` ones lie, or the market."""
     network, share = Network(spec, parameters, "cpu"), affordable_samples(spec)
     samples = {MARKET: range(MAX_WINDOWS)}
     if share:
@@ -91,7 +91,7 @@ def losses_of(spec: TrainingSpec, parameters: Arrays, validation: Split, bad: Co
 
 
 def _whole_loss(losses: Mapping[int, KnownLoss]) -> float:
-    """Return the loss of all samples, without the attackers' records, which are too far from the others."""
+    """Return the loss of all samples, without the attackers' records, as the market does."""
     return fmean(one.loss for one in losses.values() if one != _LIE)
 
 

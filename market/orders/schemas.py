@@ -333,8 +333,8 @@ class UnitView(BaseModel):
     rounds_late: int | None = Field(description="Rounds that had closed since its own round at the delivery.")
     exclusion_reason: str | None
     doubts: list[str] | None = Field(
-        description="Outlier flags of the payload against the round's others. They raise the node's sampling rate and "
-        "have no penalty. Null: not examined."
+        description="Outlier flags of the payload against the round's others, and `worse_model` for all before a worse "
+        "model. They raise the node's sampling rate and have no penalty. Null: not examined."
     )
     trace_root: str | None
     payload_hash: str | None

@@ -83,7 +83,7 @@ def checkpoint_fault(losses: Mapping[int, KnownLoss]) -> str | None:
 
 
 def has_risen(before: Mapping[int, KnownLoss], after: Mapping[int, KnownLoss]) -> bool:
-    """Return True if a model is worse than an earlier one, by the median of who evaluated both.
+    """Return True if a model is worse than an earlier one, by the median of its evaluators.
 
     The loss rose by more than a hundredth. An evaluator takes the same samples of all models, so most of its errors
     cancel out, and a small part of them is the margin. Less than half of the evaluators may lie.

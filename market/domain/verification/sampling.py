@@ -10,7 +10,7 @@ from market.domain.lifecycle import NODE_SILENT, REPLAY_OVERDUE
 FLAGGED_UNITS = 16
 """Number of a provider's newest units in which one outlier flag raises the sampling rate."""
 COMPARED_MODELS = 16
-"""Evaluated models before one of which the best is taken. After a restart of the rates, older ones stay better."""
+"""Evaluated models before one, of which the best is taken."""
 
 
 # Rows of the staking contract's penalty table.

@@ -19,10 +19,11 @@ def checkpoints(session: Session, job_id: str) -> list[Checkpoint]:
     return list(session.scalars(select(Checkpoint).where(Checkpoint.job_id == job_id).order_by(Checkpoint.round)))
 
 
-def evaluated_before(session: Session, row: Checkpoint, limit: int) -> list[Checkpoint]:
-    """Return the job's last checkpoints before this one that have a loss, newest first."""
-    earlier = (Checkpoint.job_id == row.job_id, Checkpoint.round < row.round, Checkpoint.validation_loss.is_not(None))
-    return list(session.scalars(select(Checkpoint).where(*earlier).order_by(Checkpoint.round.desc()).limit(limit)))
+def evaluated_between(session: Session, row: Checkpoint, first: int, limit: int) -> list[Checkpoint]:
+    """Return the last checkpoints with a loss before this one and from a round on, newest first."""
+    is_between = (Checkpoint.round >= first, Checkpoint.round < row.round, Checkpoint.validation_loss.is_not(None))
+    query = select(Checkpoint).where(Checkpoint.job_id == row.job_id, *is_between)
+    return list(session.scalars(query.order_by(Checkpoint.round.desc()).limit(limit)))
 
 
 def rolled_back(session: Session, job_id: str) -> list[Checkpoint]:

@@ -4,9 +4,9 @@ Both are computed in parallel with later rounds, and settlement records the know
 one, that of the final model: the receipt contains it.
 
 A flag only raises the provider's sampling rate. Payloads are compared for the newest round alone. All units of a round
-are flagged if its model is worse than a recent one: the rules of aggregation see directions, not what they do to the
-loss. Exclusion from an aggregation is decided separately, by reproducible rules
-(:mod:`training_gym.aggregate.robust`), and counts as a flag.
+are flagged if its model is worse than a recent one. The rules of aggregation cannot see that, only directions.
+Exclusion from an aggregation is decided separately, by reproducible rules (:mod:`training_gym.aggregate.robust`), and
+counts as a flag.
 """
 
 from collections.abc import Iterable, Mapping
@@ -115,7 +115,7 @@ def validate(database: Database, settings: Settings, storage: Storage, job_id: s
                 row = session.get_one(Checkpoint, checkpoint.id)
                 if row.validation_loss is None:  # units may have evaluated it since
                     _record(session, row, loss)
-                    _flag_if_worse(session, row)
+                    _flag_if_worse(session, spec, row)
         if alone:
             examine(database, settings, storage, job_id)
 
@@ -147,7 +147,7 @@ def take_unit_losses(session: Session, job_id: str, spec: TrainingSpec, units: I
     if found is None or (row.round == 0 and not is_enough_of_first(spec, found)):
         return
     _record(session, row, loss_of(found))
-    _flag_if_worse(session, row)
+    _flag_if_worse(session, spec, row)
 
 
 def _records(units: Iterable[Unit]) -> dict[int, LossSums]:
@@ -212,9 +212,13 @@ def _record(session: Session, row: Checkpoint, loss: ModelLoss) -> None:
     emit(session, row.job_id, "validation", {"round": row.round, "cid": row.cid, **loss._asdict()})
 
 
-def _flag_if_worse(session: Session, row: Checkpoint) -> None:
-    """Flag the round before a checkpoint if its model is worse than the best recent one. Lock the job before."""
-    earlier = checkpoints_repository.evaluated_before(session, row, COMPARED_MODELS)
+def _flag_if_worse(session: Session, spec: TrainingSpec, row: Checkpoint) -> None:
+    """Flag the round before a checkpoint if its model is worse than a recent one. Lock the job.
+
+    While the learning rate rises, the loss may too, as after the start model of an extension.
+    """
+    warm = spec.training.warmup_steps // spec.training.inner_steps + 1  # rounds until the first whole one at the peak
+    earlier = checkpoints_repository.evaluated_between(session, row, warm, COMPARED_MODELS)
     if not earlier:
         return
     best = min(earlier, key=lambda one: loss_in(one).known())
@@ -224,7 +228,7 @@ def _flag_if_worse(session: Session, row: Checkpoint) -> None:
 
 
 def _losses(session: Session, row: Checkpoint) -> dict[int, KnownLoss]:
-    """Return a model's losses by slot; the market's own is under its number of samples, negative."""
+    """Return a model's losses by slot; the market's is under its number of samples, negative."""
     units = units_repository.units_of_round(session, row.job_id, row.round)
     by_slot = {slot: loss_of(record).known() for slot, record in _records(units).items()}
     return by_slot or {-(row.validation_samples or 0): loss_in(row).known()}

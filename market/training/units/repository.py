@@ -50,7 +50,7 @@ def units_of_round(session: Session, job_id: str, round_: int) -> list[Unit]:
 
 
 def included_units(session: Session, job_id: str, round_: int) -> list[Unit]:
-    """Return the units that a round's aggregation included, late ones too. To change them, lock the job."""
+    """Return the units in a round's aggregation, late ones too. To change them, lock the job."""
     aggregated = Unit.round + func.coalesce(Unit.rounds_late, 0)
     query = select(Unit).where(Unit.job_id == job_id, Unit.included.is_(True), aggregated == round_)
     return list(session.scalars(query.order_by(Unit.id).execution_options(populate_existing=True)))

@@ -200,7 +200,7 @@ def test_infinite_loss_has_largest_mean(count: int) -> None:
     ],
     ids=["all_rose", "within_limit", "one_lies", "half_lie", "one_feigns", "not_finite"],
 )
-def test_rise_is_that_of_most_evaluators(after: list[float], expected: bool) -> None:
+def test_rise_is_of_most_evaluators(after: list[float], expected: bool) -> None:
     assert has_risen(dict.fromkeys(range(4), KnownLoss(3.0)), dict(enumerate(map(KnownLoss, after)))) == expected
 
 
