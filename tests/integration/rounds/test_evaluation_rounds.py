@@ -55,6 +55,8 @@ def falsely_low(world: VerificationWorld, loss: float) -> tuple[str, list[str]]:
     validate(world, job_id)
     answer(world, pulled(world), record_of(loss), record_of(loss))
     validate(world, job_id)
+    second = Checkpoint.job_id == job_id, Checkpoint.round == 1
+    world.execute(update(Checkpoint).where(*second).values(validation_loss="5.500000"))  # random payloads may raise it
     return job_id, nodes
 
 
