@@ -117,7 +117,7 @@ def validate(database: Database, settings: Settings, storage: Storage, job_id: s
                     _record(session, row, loss)
                     _flag_if_worse(session, spec, row)
         if alone:
-            examine(database, settings, storage, job_id)
+            examine(database, storage, job_id)
 
 
 def _newest_unknown(database: Database, job_id: str) -> tuple[TrainingSpec, Checkpoint] | None:
@@ -217,8 +217,8 @@ def _flag_if_worse(session: Session, spec: TrainingSpec, row: Checkpoint) -> Non
 
     While the learning rate rises, the loss may too, as after the start model of an extension.
     """
-    warm = spec.training.warmup_steps // spec.training.inner_steps + 1  # rounds until the first whole one at the peak
-    earlier = checkpoints_repository.evaluated_between(session, row, warm, COMPARED_MODELS)
+    first = spec.training.warmup_steps // spec.training.inner_steps + 1  # first checkpoint after the warm-up
+    earlier = checkpoints_repository.evaluated_between(session, row, first, COMPARED_MODELS)
     if not earlier:
         return
     best = min(earlier, key=lambda one: loss_in(one).known())
@@ -242,12 +242,8 @@ def has_outlier_flag(session: Session, unit: UnitSummary) -> bool:
     return any(found or reason in EXCLUDED_FOR for found, reason in newest)
 
 
-def examine(database: Database, settings: Settings, storage: Storage, job_id: str) -> None:
-    """Examine the payloads of the last closed round once, without late ones.
-
-    Raises:
-        StorageError: storage failed. GymError: the dataset or the base model does not match its manifest.
-    """
+def examine(database: Database, storage: Storage, job_id: str) -> None:
+    """Compare the last closed round's payloads once, without late ones. Raises StorageError."""
     with database.transaction() as session:
         job = jobs_repository.job(session, job_id)
         if job is None or job.current_round == 0:

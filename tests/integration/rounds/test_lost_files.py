@@ -68,7 +68,7 @@ def test_round_continues_without_lost_payloads(
     record = json.loads(world.storage.get(manifest.aggregation or "", max_bytes=1 << 20))
     assert {entry["slot"] for entry in record["payloads"]} == kept
     assert set(manifest.slot_states) <= {str(slot) for slot in kept}
-    examine(world.database, world.settings, world.storage, job_id)
+    examine(world.database, world.storage, job_id)
     assert all(unit.doubts == [] for unit in world.units(job_id) if unit.round == 0)
     world.dispatch(job_id)
     world.deliver_all(far_apart)
