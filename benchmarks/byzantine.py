@@ -29,9 +29,11 @@ honest payload, in ``stale`` its own of the first round. ``four_adaptive_25_ours
 The other attackers know all rules (``robustness/adaptive.py``). Their payloads differ, and hold as much of a
 direction as aggregation accepts. In ``adaptive`` it is against the honest mean, which includes IPM, in ``ascent`` the
 raw gradient of the loss. Honest payloads of Muon are nearly orthogonal to that. Others have the short part's lie.
+
 ``sampled`` is ``ascent`` in the last tenth of the rounds, by nodes of the lowest sampling rate, which state no rise of
-the loss. ``quiet`` is as strong as the flag of worse models permits. Two rounds after a false segment is sampled, an
-honest node takes the place.
+the loss. ``late`` begins in the last twentieth. ``quiet`` is as strong as the flag of worse models permits. Two rounds
+after a false segment is sampled, an honest node takes the place. The loss of these three is the delivered model's: the
+best one's if the final one is worse (``final_loss``).
 
 ``--kept`` reports kept runs without measuring. Runs on another text, as of another Python, are kept apart. An
 interrupted run continues from its last tenth round. All losses are of 4,096 windows.

@@ -30,10 +30,13 @@ VERSION = 2
 """Of the rules of training and aggregation; a change that can change a result needs another number."""
 TEXT = "a306befbd2bdd4fb"
 """Digest of the text of the runs that the repository keeps. Runs on other text have keys of their own."""
-REVISIONS = {"adaptive": 2, "alie": 2, "sampled": 2}
+REVISIONS = {"adaptive": 2, "alie": 2, "sampled": 3, "quiet": 2}
 """Of attacks that changed; results of the first revision are kept under the attack's name alone."""
-SAMPLED = ("sampled", "quiet")
-"""Attacks that the market's replays can end."""
+SAMPLED = {"sampled": 0.1, "late": 0.05, "quiet": 0.1}
+"""Attacks that the market's replays can end, with the share of the rounds in which they attack, the last ones.
+
+So little training remains to undo them.
+"""
 QUARTER = tuple(f"{name}_25" for name in ("adaptive", "flip", "alie", "mimic", "stale", "noise", "ascent", *SAMPLED))
 ATTACKS = {
     8: {"none": 0, **dict.fromkeys(QUARTER, 2), "adaptive_37": 3, "ascent_37": 3},
@@ -44,8 +47,6 @@ PREFIXES = {8: "", 4: "four_"}
 """Of the names of rows, by the number of workers."""
 WINDOWS = 4096
 _ROUNDS_PER_STATE = 10
-_LATEST_START = 9
-"""Tenths of the rounds after which sampled attacks begin, so late that little training remains to undo them."""
 Lie = Callable[[Wide, np.random.Generator], Wide]
 
 
@@ -111,6 +112,8 @@ def train(
             kept.keep_state(run, state)
     samples = validation_samples(one_shard(spec, texts[1]), WINDOWS)
     loss = mean_loss(spec, state.parameters, samples)
+    if attack in SAMPLED:
+        loss = state.sampling.delivered_loss(spec, loss, samples)
     kept.add(run, loss, seed=spec.training.seed, windows=len(samples), excluded=dict(state.excluded))
     return loss
 
@@ -140,14 +143,14 @@ def _round(
     state.replicas |= handed
     if attack in SAMPLED:
         losses = losses_of(spec, state.parameters, one_shard(spec, texts[1]), own)
-        state.sampling.close_round(state.round, losses, own, excluded, state.noise)
+        state.sampling.close_round(state.round, state.parameters, losses, own, excluded, state.noise)
     state.parameters, state.outer, state.round = result.parameters, result.outer_state, state.round + 1
 
 
 def _attacks(spec: TrainingSpec, state: _State, attack: str, slot: int) -> bool:
     """Return True if a dishonest slot's node attacks in this round."""
-    begins = spec.training.rounds * _LATEST_START // 10 if attack in SAMPLED else 0
-    return begins <= state.round < state.sampling.ends.get(slot, spec.training.rounds)
+    rounds = spec.training.rounds
+    return rounds - round(rounds * SAMPLED.get(attack, 1)) <= state.round < state.sampling.ends.get(slot, rounds)
 
 
 def _sent(

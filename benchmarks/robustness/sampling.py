@@ -1,6 +1,6 @@
 """The market's sampling of attackers' units, and attackers that avoid its outlier flags."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
@@ -12,13 +12,14 @@ from training_gym.aggregate.aggregation import aggregate
 from training_gym.aggregate.outer_step import OuterState
 from training_gym.compress.payload_format import decode, encode
 from training_gym.data.dataset import Split, evaluated_numbers
+from training_gym.data.samples import Sample
 from training_gym.evaluate.extent import MAX_WINDOWS, affordable_samples
-from training_gym.evaluate.loss import sums_of
+from training_gym.evaluate.loss import mean_loss, sums_of
 from training_gym.model.layout import Arrays
 from training_gym.model.network import Network
 from training_gym.spec.config import TrainingSpec
 from zoo_protocol.verification.rules import sampling_rate_bps
-from zoo_protocol.verification.training_faults import KnownLoss, has_risen
+from zoo_protocol.verification.training_faults import KnownLoss, has_risen, is_worse, rise
 
 REPLAY_ROUNDS = 2
 """Rounds that a provider goes on for while its unit is replayed."""
@@ -38,12 +39,14 @@ class Sampling:
     Attributes:
         ends: by slot, first round of the honest node that follows a slashed one.
         flagged: by slot, round of the newest outlier flag.
-        models: losses of the last models by evaluator, a slot or ``MARKET``.
+        models: losses of the models by evaluator, a slot or ``MARKET``.
+        parameters: of these models.
     """
 
     ends: dict[int, int] = field(default_factory=dict)
     flagged: dict[int, int] = field(default_factory=dict)
     models: list[dict[int, KnownLoss]] = field(default_factory=list)
+    parameters: list[Arrays] = field(default_factory=list)
 
     def has_worse(self, losses: Mapping[int, KnownLoss]) -> bool:
         """Return True if the market flags the round before the model with these ``losses``."""
@@ -53,6 +56,7 @@ class Sampling:
     def close_round(
         self,
         round_: int,
+        parameters: Arrays,
         losses: dict[int, KnownLoss],
         false: Collection[int],
         excluded: Collection[int],
@@ -61,7 +65,7 @@ class Sampling:
         """Sample the last segment of each ``false`` unit, then set the flags for later rounds.
 
         Args:
-            losses: of the model that the round started from.
+            parameters, losses: model that the round started from.
             excluded: slots that aggregation excluded.
         """
         for slot in false:
@@ -74,6 +78,15 @@ class Sampling:
             if slot in excluded or self.has_worse(losses):
                 self.flagged[slot] = round_
         self.models.append(losses)
+        self.parameters.append(parameters)
+
+    def delivered_loss(self, spec: TrainingSpec, loss: float, samples: Sequence[Sample]) -> float:
+        """Return the delivered model's loss: the final one's, ``loss``, or the best one's."""
+        rises = [rise(one, self.models[-1]) for one in self.models]
+        if max(rises) <= 0:
+            return loss
+        best = mean_loss(spec, self.parameters[int(np.argmax(rises))], samples)
+        return best if is_worse(KnownLoss(loss), KnownLoss(best)) else loss
 
 
 def losses_of(spec: TrainingSpec, parameters: Arrays, validation: Split, bad: Collection[int]) -> dict[int, KnownLoss]:

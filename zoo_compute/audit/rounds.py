@@ -319,7 +319,8 @@ class Rounds:
     def _compare_rollback(self, round_: int, repeated: int) -> tuple[int, OuterState] | None:
         """Check a checkpoint that repeats an earlier one; return the outer state after it."""
         where, made = f"rounds[{round_}]", self._manifests[round_ + 1]
-        done = [one for one in self._aggregations[: round_ + 1] if one.rolled_back_to is not None]
+        reasons = [one.rollback_reason for one in self._aggregations[: round_ + 1] if one.rolled_back_to is not None]
+        done = [reason for reason in reasons if reason != FINAL_LOSS]
         self._expect("wrong_rollback", where, (True, True), (repeated <= round_, len(done) <= MAX_ROLLBACKS))
         if repeated > round_:
             return None

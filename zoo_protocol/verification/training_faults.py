@@ -11,7 +11,7 @@ STEP_NOT_FINITE, DIVERGED = "step_not_finite", "diverged"
 FAULTS = {
     LOSS_SPIKE: "the validation loss rose",
     LOSS_NOT_FINITE: "the validation loss was not finite",
-    FINAL_LOSS: "the validation loss after the last round rose or was not finite",
+    FINAL_LOSS: "the validation loss after the last round was higher than the best one, or not finite",
     STEP_NOT_FINITE: "the outer step was not finite",
     DIVERGED: "training diverged on too many replicas",
 }
@@ -95,8 +95,22 @@ def has_risen(before: Mapping[int, KnownLoss], after: Mapping[int, KnownLoss]) -
     if not both:
         return False
     errors = [math.hypot(before[one].counted_error, after[one].counted_error) for one in both]
-    margin = _RISE_ERRORS * median(errors) / math.sqrt(len(both))
-    return median(after[one].loss - (1 + _RISE_SHARE) * before[one].loss for one in both) > margin
+    return rise(before, after) > _RISE_ERRORS * median(errors) / math.sqrt(len(both))
+
+
+def rise(before: Mapping[int, KnownLoss], after: Mapping[int, KnownLoss]) -> float:
+    """Return the loss's rise beyond a hundredth, by the median of both models' evaluators.
+
+    Args:
+        before, after: as for :func:`has_risen`; without a common evaluator the result is -inf.
+    """
+    both = before.keys() & after.keys()
+    return median(after[one].loss - (1 + _RISE_SHARE) * before[one].loss for one in both) if both else -math.inf
+
+
+def is_worse(final: KnownLoss, best: KnownLoss) -> bool:
+    """Return True if a final model's loss is above the best one's by more than a hundredth."""
+    return loss_fault([final]) is not None or final.loss > (1 + _RISE_SHARE) * best.loss
 
 
 def has_diverged(given_up: Mapping[int, int], nodes: int, quorum: int) -> bool:

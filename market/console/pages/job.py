@@ -22,8 +22,7 @@ from market.platform.http.errors import InvalidRequest
 from market.settings import split_list
 from market.training.checkpoints import service as checkpoints_service
 from market.training.units.models import Unit
-from zoo_protocol.payments.job_record import MAX_ROLLBACKS
-from zoo_protocol.verification.training_faults import DIVERGED, DIVERGED_ADVICE, FAULTS
+from zoo_protocol.verification.training_faults import DIVERGED, DIVERGED_ADVICE
 
 router = APIRouter()
 router.include_router(sample.router)
@@ -67,7 +66,7 @@ def show_job(visit: CurrentVisit, job_id: JobId) -> HTMLResponse:
         verdicts = reads.verdicts(session, [unit.id for unit in units])
         checkpoints = reads.checkpoints(session, job_id)
         lines = reads.settled_lines(session, job_id)
-        rollbacks = checkpoints_service.rollbacks(session, job_id)
+        rollbacks = checkpoints_service.rollback_sentences(session, job_id)
         sampling = sample.form_of(session, principal, job)
     ended = [point for point in points if point.at is not None]
     return visit.render(
@@ -84,8 +83,6 @@ def show_job(visit: CurrentVisit, job_id: JobId) -> HTMLResponse:
         ),
         points=points,
         rollbacks=rollbacks,
-        faults=FAULTS,
-        max_rollbacks=MAX_ROLLBACKS,
         advice=DIVERGED_ADVICE if job.reason == DIVERGED else None,
         table=table,
         verdicts=verdicts,

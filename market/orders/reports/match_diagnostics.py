@@ -21,9 +21,8 @@ from market.settings import Settings
 from market.training.checkpoints import service as checkpoints_service
 from market.training.leases import evaluations
 from market.training.units.probes import dissenting_nodes
-from zoo_protocol.payments.job_record import MAX_ROLLBACKS
 from zoo_protocol.verification.rules import MIN_AGREEING_VERIFIERS
-from zoo_protocol.verification.training_faults import DIVERGED, DIVERGED_ADVICE, FAULTS
+from zoo_protocol.verification.training_faults import DIVERGED, DIVERGED_ADVICE
 
 _CONSTRAINTS = {
     "not_active": "{n} of the tier's nodes may not work: jailed, disputed, demoted, without the tier's stake, or of an "
@@ -144,7 +143,8 @@ def _not_waiting(session: Session, settings: Settings, job: Job) -> Iterator[Fin
             FindingCode.PROBES_DIFFER,
             f"{_nodes(len(dissenting))} computed its first steps otherwise than most, so other nodes take the work.",
         )
-    yield from _rollbacks(session, job)
+    for sentence in checkpoints_service.rollback_sentences(session, job.id):
+        yield _finding(FindingCode.ROLLED_BACK, sentence)
     if job.reason == DIVERGED:
         yield _finding(FindingCode.DIVERGED, DIVERGED_ADVICE + _losses(session, job))
     if job.status in _TRAINED and job.environment_class is not None:
@@ -153,15 +153,6 @@ def _not_waiting(session: Session, settings: Settings, job: Job) -> Iterator[Fin
         reason = f" ({job.reason})" if job.reason else ""
         words = _REASONS.get(job.reason or "", "")
         yield _finding(FindingCode.ENDED, f"It does not wait for nodes: it is {job.status}{reason}.{words}")
-
-
-def _rollbacks(session: Session, job: Job) -> Iterator[Finding]:
-    for number, (round_, one) in enumerate(checkpoints_service.rollbacks(session, job.id).items(), 1):
-        yield _finding(
-            FindingCode.ROLLED_BACK,
-            f"Rollback {number} of at most {MAX_ROLLBACKS}: round {round_} repeats the model after round {one.to}, "
-            f"because {FAULTS[one.reason]} ({one.reason}).",
-        )
 
 
 def _losses(session: Session, job: Job) -> str:

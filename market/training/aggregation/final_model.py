@@ -12,13 +12,13 @@ from market.settings import Settings
 from market.training.aggregation.rollback import best_round
 from market.training.checkpoints import repository as checkpoints_repository
 from market.training.checkpoints.service import StoredCheckpoint, load_parameters, model_loss
-from market.training.evaluation.service import corrects_first_loss, first_loss, receipt_loss
+from market.training.evaluation.service import better_model, corrects_first_loss, first_loss, receipt_loss
 from market.training.leases import evaluations
 from market.training.replication.release import unpin_unneeded
 from market.training.units.models import Unit
 from training_gym.exchange.deadlines import quorum
 from training_gym.spec.config import TrainingSpec
-from zoo_protocol.verification.training_faults import FINAL_LOSS, KnownLoss, Rollback, loss_fault
+from zoo_protocol.verification.training_faults import FINAL_LOSS, KnownLoss, Rollback, is_worse, loss_fault
 
 
 def evaluated_final_model(
@@ -29,12 +29,14 @@ def evaluated_final_model(
     spec: TrainingSpec,
     stored: StoredCheckpoint,
     losses: Mapping[int, KnownLoss],
-    best_cid: str,
 ) -> tuple[StoredCheckpoint, Rollback | None] | None:
     """Return a final model with its loss, and its rollback if any; None: a later call goes on.
 
-    Verifiers' record may be false, and the best model's known loss is of few samples. So the market evaluates both
-    before a rollback.
+    Verifiers' record may be false, and the known losses of other models are of few samples. So the market evaluates the
+    final and the best model before a rollback.
+
+    Args:
+        losses: known ones of the job's checkpoints, by round.
 
     Raises:
         StorageError: storage failed. GymError: the dataset or the base model does not match its manifest.
@@ -45,16 +47,32 @@ def evaluated_final_model(
     if loss is None or (first is None and not losses):  # verifiers evaluate a model
         return None
     known = [one for _, one in sorted(losses.items())] if first is None else [first.known()]
-    if loss_fault([*known, loss.known()]) is None:
+    spikes = loss_fault([*known, loss.known()]) is not None
+    best = _best_if_worse(database, job_id, spec, losses, spikes)
+    if best is None:
         return replace(stored, loss=loss), None
     if corrects_first_loss(database, settings, storage, job_id, spec):
         return None
-    final, best = (
+    to, best_cid = best
+    own, own_of_best = (
         model_loss(storage, settings, spec, load_parameters(storage, spec, cid), spec.training.rounds)
         for cid in (stored.cid, best_cid)
     )
-    is_worse = loss_fault([*known[:1], best.known(), final.known()]) is not None
-    return replace(stored, loss=final), Rollback(best_round(losses), FINAL_LOSS) if is_worse else None
+    worse = is_worse(own.known(), own_of_best.known())
+    return replace(stored, loss=own), Rollback(to, FINAL_LOSS) if worse else None
+
+
+def _best_if_worse(
+    database: Database, job_id: str, spec: TrainingSpec, losses: Mapping[int, KnownLoss], spikes: bool
+) -> tuple[int, str] | None:
+    """Return round and manifest of the best model if the final one may be worse."""
+    with database.transaction() as session:
+        newest = checkpoints_repository.checkpoint(session, job_id, max(losses, default=0))
+        assert newest is not None
+        best = better_model(session, spec, newest) if losses else None
+        if best is None and spikes:
+            best = checkpoints_repository.checkpoint(session, job_id, best_round(losses))
+        return None if best is None else (best.round, best.cid)
 
 
 def evaluated_units(session: Session, job: Job, units: list[Unit]) -> list[Unit]:

@@ -67,7 +67,7 @@ from training_gym.model.layout import Arrays
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import PayloadError
 from zoo_protocol.payments.job_record import MAX_ROLLBACKS, ROLLED_BACK
-from zoo_protocol.verification.training_faults import STEP_NOT_FINITE, KnownLoss, Rollback
+from zoo_protocol.verification.training_faults import FINAL_LOSS, STEP_NOT_FINITE, KnownLoss, Rollback
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class _Round:
     ``parts`` are its inputs; ``leaves`` those of its tree, all done, or none without a tree.
     The replica states are by slot without, and by place with the aggregated unit. ``restorable`` are ids of units whose
     payloads are restored if they are excluded as outliers. A ``rollback`` replaces the aggregation. ``losses`` are by
-    the round of their checkpoint, and ``best_cid`` names that of the lowest.
+    the round of their checkpoint.
     """
 
     number: int
@@ -90,7 +90,6 @@ class _Round:
     next_slot_states: dict[int, str]
     restorable: frozenset[int]
     losses: Mapping[int, KnownLoss] = field(default_factory=dict)
-    best_cid: str = ""
     rollback: Rollback | None = None
 
 
@@ -130,8 +129,7 @@ def _make_checkpoint(
             rollback = Rollback(best_round(round_.losses), STEP_NOT_FINITE)
         else:
             if round_.is_last:
-                known = round_.losses, round_.best_cid
-                found = evaluated_final_model(database, settings, storage, job_id, round_.spec, stored, *known)
+                found = evaluated_final_model(database, settings, storage, job_id, round_.spec, stored, round_.losses)
                 if found is None:
                     return None
                 stored, rollback = found
@@ -141,7 +139,7 @@ def _make_checkpoint(
     if corrects_first_loss(database, settings, storage, job_id, round_.spec):
         return None
     round_ = replace(round_, rollback=rollback)
-    if not _may_roll_back(database, job_id, round_):
+    if rollback.reason != FINAL_LOSS and not _may_roll_back(database, job_id, round_):
         return None
     return round_, *_repeat_checkpoint(database, settings, storage, job_id, round_, rollback)
 
@@ -210,7 +208,6 @@ def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
         rollback, losses = needed_rollback(checkpoints, own, job.nodes), known_losses(checkpoints)
         if rollback is not None and (state.can_close(utc_now()) or rollback.reason == DIVERGED):
             return _rolled_back(job, spec, checkpoint, units, rollback)
-        best = checkpoints_repository.checkpoint(session, job_id, best_round(losses))
         leaves = aggregation_repository.leaves_of_round(session, job_id, number)
         if not tree.still_delivered(leaves, units):  # the next sweep drops these leaves
             return None
@@ -243,7 +240,6 @@ def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
             },
             restorable=frozenset(part.unit_id for part in parts if slot_states.can_be_restored(units[part.unit_id])),
             losses=losses,
-            best_cid="" if best is None else best.cid,
         )
 
 

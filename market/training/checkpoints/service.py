@@ -27,8 +27,8 @@ from training_gym.model.layout import Arrays
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.manifests import MAX_MANIFEST_BYTES
 from training_gym.units.checkpoint import CheckpointManifest, read_state, state_pieces
-from zoo_protocol.payments.job_record import CheckpointRecord
-from zoo_protocol.verification.training_faults import LARGEST_LOSS, KnownLoss, Rollback
+from zoo_protocol.payments.job_record import MAX_ROLLBACKS, CheckpointRecord
+from zoo_protocol.verification.training_faults import FAULTS, FINAL_LOSS, LARGEST_LOSS, KnownLoss, Rollback
 
 PIN_GRACE = timedelta(seconds=60)
 """A trained job waits this long for pin proofs of its checkpoints; then it is settled without them."""
@@ -210,6 +210,16 @@ def rollbacks(session: Session, job_id: str) -> dict[int, Rollback]:
     """Return the job's rollbacks by the round of their checkpoint, ascending."""
     rows = repository.rolled_back(session, job_id)
     return {row.round: Rollback(row.rolled_back_to or 0, row.rollback_reason or "") for row in rows}
+
+
+def rollback_sentences(session: Session, job_id: str) -> list[str]:
+    """Return a sentence on each of the job's rollbacks. That of a final model has no number."""
+    found = []
+    for number, (round_, one) in enumerate(rollbacks(session, job_id).items(), 1):
+        start = "Round" if one.reason == FINAL_LOSS else f"Rollback {number} of at most {MAX_ROLLBACKS}: round"
+        reason = f"{FAULTS[one.reason]} ({one.reason})"
+        found.append(f"{start} {round_} repeats the model after round {one.to}, because {reason}.")
+    return found
 
 
 def kept_checkpoints(session: Session, job: Job) -> list[Checkpoint]:

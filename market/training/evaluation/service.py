@@ -9,12 +9,12 @@ Exclusion from an aggregation is decided separately, by reproducible rules (:mod
 counts as a flag.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 
 from sqlalchemy.orm import Session
 
-from market.domain.lifecycle import JobStatus, UnitStatus
+from market.domain.lifecycle import JobStatus
 from market.domain.verification.sampling import COMPARED_MODELS, FLAGGED_UNITS
 from market.jobs import repository as jobs_repository
 from market.platform.db.session import Database, enqueue_after_commit
@@ -45,7 +45,7 @@ from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import PayloadError
 from training_gym.verify.consistency import measure, outlier_flags
 from zoo_protocol.verification.rules import COMPARABLE_SHARE
-from zoo_protocol.verification.training_faults import KnownLoss, has_risen
+from zoo_protocol.verification.training_faults import KnownLoss, has_risen, rise
 
 MAX_VALUES = 1 << 27
 """Limit of payloads times parameters of an examined round, all of which are in memory at once."""
@@ -152,11 +152,10 @@ def take_unit_losses(session: Session, job_id: str, spec: TrainingSpec, units: I
 
 def _records(units: Iterable[Unit]) -> dict[int, LossSums]:
     """Return the records of delivered units by slot."""
-    trusted = set(units_repository.DELIVERED_UNIT) - {UnitStatus.DISPUTED}
     return {
         unit.slot: LossSums.from_bytes(unit.evaluation.encode())
         for unit in units
-        if unit.evaluation and unit.status in trusted
+        if unit.evaluation and unit.status in units_repository.EVALUATED_UNIT
     }
 
 
@@ -213,25 +212,53 @@ def _record(session: Session, row: Checkpoint, loss: ModelLoss) -> None:
 
 
 def _flag_if_worse(session: Session, spec: TrainingSpec, row: Checkpoint) -> None:
-    """Flag the round before a checkpoint if its model is worse than a recent one. Lock the job.
-
-    While the learning rate rises, the loss may too, as after the start model of an extension.
-    """
-    first = spec.training.warmup_steps // spec.training.inner_steps + 1  # first checkpoint after the warm-up
-    earlier = checkpoints_repository.evaluated_between(session, row, first, COMPARED_MODELS)
+    """Flag the round before a checkpoint if its model is worse than recent ones. Lock the job."""
+    earlier = checkpoints_repository.evaluated_between(session, row, _after_warmup(spec), COMPARED_MODELS)
     if not earlier:
         return
     best = min(earlier, key=lambda one: loss_in(one).known())
-    if has_risen(_losses(session, best), _losses(session, row)):
+    losses = _unit_losses(session, row.job_id, (best.round, row.round))
+    if has_risen(_by_evaluator(best, losses), _by_evaluator(row, losses)):
         for unit in units_repository.included_units(session, row.job_id, row.round - 1):
             unit.doubts = [*(unit.doubts or []), WORSE_MODEL]
 
 
-def _losses(session: Session, row: Checkpoint) -> dict[int, KnownLoss]:
+def better_model(session: Session, spec: TrainingSpec, row: Checkpoint) -> Checkpoint | None:
+    """Return the model before a checkpoint above which its loss rose most; None if above none.
+
+    The errors of losses do not count, since the caller evaluates both models again.
+    """
+    losses = _unit_losses(session, row.job_id)
+    newest = _by_evaluator(row, losses)
+    rises = [
+        (rise(_by_evaluator(one, losses), newest), one)
+        for one in checkpoints_repository.evaluated_between(session, row, _after_warmup(spec))
+    ]
+    most, best = max(rises, key=lambda found: found[0], default=(0.0, None))
+    return best if most > 0 else None
+
+
+def _after_warmup(spec: TrainingSpec) -> int:
+    """Return the round of the first checkpoint that is compared.
+
+    While the learning rate rises, the loss may too, as after the start model of an extension.
+    """
+    return spec.training.warmup_steps // spec.training.inner_steps + 1
+
+
+def _unit_losses(
+    session: Session, job_id: str, rounds: Collection[int] | None = None
+) -> dict[int, dict[int, KnownLoss]]:
+    """Return the losses that units state, by the round of their start and by slot."""
+    found: dict[int, dict[int, KnownLoss]] = {}
+    for round_, slot, record in units_repository.evaluations(session, job_id, rounds):
+        found.setdefault(round_, {})[slot] = loss_of(LossSums.from_bytes(record.encode())).known()
+    return found
+
+
+def _by_evaluator(row: Checkpoint, losses: Mapping[int, Mapping[int, KnownLoss]]) -> Mapping[int, KnownLoss]:
     """Return a model's losses by slot; the market's is under its number of samples, negative."""
-    units = units_repository.units_of_round(session, row.job_id, row.round)
-    by_slot = {slot: loss_of(record).known() for slot, record in _records(units).items()}
-    return by_slot or {-(row.validation_samples or 0): loss_in(row).known()}
+    return losses.get(row.round) or {-(row.validation_samples or 0): loss_in(row).known()}
 
 
 def has_outlier_flag(session: Session, unit: UnitSummary) -> bool:

@@ -15,6 +15,7 @@ from market.training.units.models import Unit
 
 OPEN_UNIT = (UnitStatus.LEASED, UnitStatus.COMMITTED)
 DELIVERED_UNIT = (UnitStatus.UPLOADED, UnitStatus.CHECKING, UnitStatus.DISPUTED, UnitStatus.VERIFIED)
+EVALUATED_UNIT = tuple(status for status in DELIVERED_UNIT if status != UnitStatus.DISPUTED)
 _START = "start_slot_state_cid", "start_slot_state_digest", "start_restored_payload_cid", "start_eager_payload_cid"
 _RESTORABLE = Unit.to_restore & Unit.status.not_in((UnitStatus.REJECTED, UnitStatus.DISPUTED))
 
@@ -47,6 +48,16 @@ def units_of_round(session: Session, job_id: str, round_: int) -> list[Unit]:
     """Return all units of a round in slot order, lost ones too. To change them, lock the job."""
     query = select(Unit).where(Unit.job_id == job_id, Unit.round == round_).order_by(Unit.slot, Unit.id)
     return list(session.scalars(query.execution_options(populate_existing=True)))
+
+
+def evaluations(session: Session, job_id: str, rounds: Collection[int] | None = None) -> list[tuple[int, int, str]]:
+    """Return round, slot and record of the undisputed units that evaluated, by default of all."""
+    query = select(Unit.round, Unit.slot, Unit.evaluation).where(
+        Unit.job_id == job_id, Unit.evaluation.is_not(None), Unit.status.in_(EVALUATED_UNIT)
+    )
+    if rounds is not None:
+        query = query.where(Unit.round.in_(rounds))
+    return [(round_, slot, record) for round_, slot, record in session.execute(query) if record]
 
 
 def included_units(session: Session, job_id: str, round_: int) -> list[Unit]:

@@ -13,6 +13,7 @@ from market.training.evaluation import service as evaluation
 from market.training.leases.errors import ResultRefused
 from training_gym.compress.payload_format import encode
 from training_gym.evaluate.sums import LossSums
+from training_gym.spec.config import TrainingSpec
 
 
 def losses(world: World, job_id: str) -> list[str | None]:
@@ -71,6 +72,22 @@ def test_round_before_worse_model_is_flagged(world: World, nodes: list[str]) -> 
     assert found[2, 0] == ["worse_model"]
     evaluation.validate(world.database, world.settings, world.storage, job_id)
     assert world.units(job_id, round=2)[0].doubts == ["worse_model"]
+
+
+def test_better_model_is_found_on_equal_slots(world: World, nodes: list[str]) -> None:
+    """The last model is worse for each slot, but that with the highest loss states none."""
+    job_id = evaluated_job(world, nodes, samples=4, rounds=4)
+    for losses in ([2.5] * 4, [2.0, 2.0, 2.1, 2.2], [2.03, 2.03, 2.13, None]):
+        for node, loss in zip(nodes, losses, strict=True):
+            record = "" if loss is None else LossSums.of([loss] * 4, [1] * 4).to_bytes().decode()
+            world.work(node, evaluation=record).deliver()
+        world.end_round(job_id)
+    with world.database.transaction() as session:
+        _, first, last, _ = checkpoints_repository.checkpoints(session, job_id)
+        assert float(last.validation_loss or 9) < float(first.validation_loss or 0)
+        spec = TrainingSpec.from_dict(world.read(job_id).spec)
+        assert evaluation.better_model(session, spec, last) == first
+        assert evaluation.better_model(session, spec, first) is None
 
 
 def test_excluded_unit_spoils_no_model(world: World, nodes: list[str]) -> None:

@@ -211,21 +211,6 @@ def test_single_replica_is_rolled_back_after_three_claims(world: World, nodes: l
     assert rollbacks(world, job_id) == [{"round": 1, "to": 0, "reason": "diverged"}]
 
 
-def test_spike_of_last_round_is_rolled_back(world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    build, built = aggregation._build_checkpoint, []
-    monkeypatch.setattr(aggregation, "_build_checkpoint", lambda *given: built.append(build(*given)) or built[-1])
-    job_id = spiked_job(world, nodes, rounds=2)
-    *earlier, final = checkpoints(world, job_id)
-    best = min(earlier, key=lambda one: float(one.validation_loss or 0))
-    assert (final.rolled_back_to, final.model_cid) == (best.round, best.model_cid)
-    assert rollbacks(world, job_id) == [{"round": 2, "to": best.round, "reason": "final_loss"}]
-    assert (world.read(job_id).status, float(final.validation_loss or 9) < 6) == (JobStatus.VERIFYING, True)
-    spoiled, _ = built[-1]
-    assert [world.storage.is_pinned(cid) for cid in spoiled.files] == [False] * 5
-    named = {cid for one in (*earlier, final) for cid in one.file_cids}
-    assert {world.storage.is_pinned(cid) for cid in named} == {True}
-
-
 def test_spoiled_job_is_extended_from_best_checkpoint(
     app: FastAPI, api: httpx.Client, world: World, nodes: list[str]
 ) -> None:
@@ -288,17 +273,6 @@ def test_paused_job_is_extended_from_best_checkpoint(
     evaluation.validate(world.database, world.settings, world.storage, job_id)
     data = payer.post(f"/v1/jobs/{job_id}/extend", json={}).json()["request"]["data_config"]
     assert data["start_checkpoint"] == world.checkpoint(job_id, 1)
-
-
-@pytest.mark.parametrize("count", [1, 2, 4])
-def test_spike_of_only_round_is_rolled_back(world: World, nodes: list[str], count: int) -> None:
-    """Its units evaluate too few samples of the first model, or nothing."""
-    world.spec = replace(world.spec, training=replace(world.spec.training, rounds=1), validation_samples=2)
-    job_id = world.running(nodes[:count], document=world.spec.to_dict())
-    deliver_spike(world, nodes[:count])
-    world.aggregate(job_id)
-    assert [one["reason"] for one in rollbacks(world, job_id)] == ["final_loss"]
-    assert all(one.validation_loss is not None for one in checkpoints(world, job_id))
 
 
 @pytest.mark.parametrize("count", [1, 2])

@@ -40,13 +40,13 @@ def why(world: World, job_id: str, code: str) -> list[str]:
     return [one.sentence for one in found.findings if one.code == code]
 
 
-def deliver_spike(world: World, nodes: list[str]) -> None:
-    """Deliver payloads that are all far too long, so that no rule excludes them."""
+def deliver_spike(world: World, nodes: list[str], share: float = 1.0) -> None:
+    """Deliver a ``share`` of payloads that are all far too long, so that no rule excludes them."""
     common = np.random.default_rng(0).normal(0, 3, world.spec.num_parameters())
     for number, node in enumerate(nodes):
         own = np.random.default_rng(number + 1).normal(0, 2, len(common))
         work = world.work(node)
-        work.hand_in(encode(world.spec, (common + own).astype(np.float32)))
+        work.hand_in(encode(world.spec, (share * (common + own)).astype(np.float32)))
         work.deliver()
 
 

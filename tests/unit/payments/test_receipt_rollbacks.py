@@ -9,6 +9,7 @@ from kit.payments.receipt_world import World
 from kit.payments.rollbacks import roll_back
 
 from training_gym.aggregate.outer_step import initial_outer_state, save_outer_state
+from zoo_compute.audit import rounds
 from zoo_compute.audit.receipt import verify_job
 from zoo_compute.terminal.receipts import print_receipt
 from zoo_protocol.payments.job_record import AggregationRecord
@@ -130,6 +131,15 @@ def test_units_of_second_rollback_follow_first(begun: int) -> None:
     roll_back(world, reason="diverged")
     give_up(world, "lost", begun)
     assert ("wrong_rollback" in world.codes()) == (begun == 0)
+
+
+@pytest.mark.parametrize(("reason", "is_counted"), [("step_not_finite", True), ("final_loss", False)])
+def test_rollback_of_final_model_is_not_counted(monkeypatch: pytest.MonkeyPatch, reason: str, is_counted: bool) -> None:
+    monkeypatch.setattr(rounds, "MAX_ROLLBACKS", 1)
+    world = World()
+    roll_back_first_round(world)
+    roll_back(world, reason=reason)
+    assert ("wrong_rollback" in world.codes()) == is_counted
 
 
 @pytest.mark.parametrize(

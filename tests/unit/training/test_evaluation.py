@@ -24,7 +24,14 @@ from training_gym.spec.costs import flops_per_unit
 from training_gym.spec.errors import ResultMismatch
 from training_gym.units.trace import Unit, check_result, state_digest, state_path
 from training_gym.units.unit import evaluate_start, replay_segment, run_unit
-from zoo_protocol.verification.training_faults import LARGEST_LOSS, LOSS_NOT_FINITE, KnownLoss, has_risen, loss_fault
+from zoo_protocol.verification.training_faults import (
+    LARGEST_LOSS,
+    LOSS_NOT_FINITE,
+    KnownLoss,
+    has_risen,
+    is_worse,
+    loss_fault,
+)
 
 SPEC = spec_of(TINY)
 WINDOWS = 600
@@ -208,6 +215,14 @@ def test_rise_is_of_most_evaluators(after: list[float], expected: bool) -> None:
 def test_rise_exceeds_part_of_errors(error: float, expected: bool) -> None:
     before, after = ({slot: KnownLoss(loss, error) for slot in range(4)} for loss in (3.0, 3.06))
     assert has_risen(before, after) == expected
+
+
+@pytest.mark.parametrize(
+    ("final", "best", "expected"),
+    [(2.0199, 2.0, False), (2.0201, 2.0, True), (1.9, 2.0, False), (math.inf, 2.0, True), (2.0, math.inf, False)],
+)
+def test_final_model_is_worse_beyond_hundredth(final: float, best: float, expected: bool) -> None:
+    assert is_worse(KnownLoss(final, 0.5), KnownLoss(best, 0.5)) == expected
 
 
 def test_rise_needs_common_evaluators() -> None:
