@@ -81,7 +81,10 @@ class Sampling:
         self.parameters.append(parameters)
 
     def delivered_loss(self, spec: TrainingSpec, loss: float, samples: Sequence[Sample]) -> float:
-        """Return the delivered model's loss: the final one's, ``loss``, or the best one's."""
+        """Return the delivered model's loss: the final one's, ``loss``, or the best one's.
+
+        A rise of the slots' losses decides which model is compared, not the final loss.
+        """
         rises = [rise(one, self.models[-1]) for one in self.models]
         if max(rises) <= 0:
             return loss

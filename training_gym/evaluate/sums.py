@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from statistics import median, median_low
@@ -94,21 +94,27 @@ def largest_distance(loss: float, error: float) -> float:
 
 
 def pooled(records: Sequence[LossSums]) -> LossSums | None:
-    """Return the sum of one model's records near the median; None if none is.
+    """Return the sum of one model's records near the median; None if none is."""
+    near = near_median(dict(enumerate(records)))
+    found = LossSums()
+    for one in near.values():
+        found += one
+    return found if near else None
+
+
+def near_median(records: Mapping[int, LossSums]) -> dict[int, LossSums]:
+    """Return one model's records near the median, by slot.
 
     No replay has checked the records yet, and a false one could feign a spike. Of two that differ widely, none is the
     majority.
+
+    Args:
+        records: at least one, by slot.
     """
-    middle, error = median(one.loss for one in records), median_low(one.error for one in records)
+    middle, error = median(one.loss for one in records.values()), median_low(one.error for one in records.values())
     within = largest_distance(middle, error)
     if len(records) > 1 and not math.isfinite(error):  # of one sample each: none is known to be far away
-        return None
+        return {}
     if len(records) == 2:
         within /= 2  # both are as far from the middle
-    records = [one for one in records if abs(one.loss - middle) <= within]
-    if not records:
-        return None
-    found = LossSums()
-    for one in records:
-        found += one
-    return found
+    return {slot: one for slot, one in records.items() if abs(one.loss - middle) <= within}

@@ -108,9 +108,14 @@ def rise(before: Mapping[int, KnownLoss], after: Mapping[int, KnownLoss]) -> flo
     return median(after[one].loss - (1 + _RISE_SHARE) * before[one].loss for one in both) if both else -math.inf
 
 
-def is_worse(final: KnownLoss, best: KnownLoss) -> bool:
-    """Return True if a final model's loss is above the best one's by more than a hundredth."""
-    return loss_fault([final]) is not None or final.loss > (1 + _RISE_SHARE) * best.loss
+def is_worse(final: KnownLoss, best: KnownLoss, errors: int = 0) -> bool:
+    """Return True if a final model's loss is above the best one's by more than a hundredth.
+
+    Args:
+        errors: number of standard errors of both losses that are added to the limit.
+    """
+    limit = (1 + _RISE_SHARE) * best.loss + errors * math.hypot(final.counted_error, best.counted_error)
+    return loss_fault([final]) is not None or final.loss > limit
 
 
 def has_diverged(given_up: Mapping[int, int], nodes: int, quorum: int) -> bool:

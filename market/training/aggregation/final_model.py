@@ -9,16 +9,17 @@ from market.jobs.models import Job
 from market.platform.db.session import Database
 from market.platform.storage.client import Storage
 from market.settings import Settings
-from market.training.aggregation.rollback import best_round
+from market.training.aggregation.rollback import best_round, final_rollback
 from market.training.checkpoints import repository as checkpoints_repository
-from market.training.checkpoints.service import StoredCheckpoint, load_parameters, model_loss
-from market.training.evaluation.service import better_model, corrects_first_loss, first_loss, receipt_loss
+from market.training.checkpoints.service import ModelLoss, StoredCheckpoint, load_parameters, model_loss
+from market.training.evaluation.comparison import better_models
+from market.training.evaluation.service import corrects_first_loss, first_loss, receipt_loss
 from market.training.leases import evaluations
 from market.training.replication.release import unpin_unneeded
 from market.training.units.models import Unit
 from training_gym.exchange.deadlines import quorum
 from training_gym.spec.config import TrainingSpec
-from zoo_protocol.verification.training_faults import FINAL_LOSS, KnownLoss, Rollback, is_worse, loss_fault
+from zoo_protocol.verification.training_faults import KnownLoss, Rollback, loss_fault
 
 
 def evaluated_final_model(
@@ -33,7 +34,7 @@ def evaluated_final_model(
     """Return a final model with its loss, and its rollback if any; None: a later call goes on.
 
     Verifiers' record may be false, and the known losses of other models are of few samples. So the market evaluates the
-    final and the best model before a rollback.
+    final model and those that may be better before a rollback.
 
     Args:
         losses: known ones of the job's checkpoints, by round.
@@ -47,32 +48,27 @@ def evaluated_final_model(
     if loss is None or (first is None and not losses):  # verifiers evaluate a model
         return None
     known = [one for _, one in sorted(losses.items())] if first is None else [first.known()]
-    spikes = loss_fault([*known, loss.known()]) is not None
-    best = _best_if_worse(database, job_id, spec, losses, spikes)
-    if best is None:
+    compared = better_models(database, spec, job_id, loss.known())
+    cids = dict(compared)
+    if loss_fault([*known, loss.known()]) is not None:
+        cids |= _best_model(database, job_id, losses)
+    if not cids:
         return replace(stored, loss=loss), None
     if corrects_first_loss(database, settings, storage, job_id, spec):
         return None
-    to, best_cid = best
-    own, own_of_best = (
-        model_loss(storage, settings, spec, load_parameters(storage, spec, cid), spec.training.rounds)
-        for cid in (stored.cid, best_cid)
-    )
-    worse = is_worse(own.known(), own_of_best.known())
-    return replace(stored, loss=own), Rollback(to, FINAL_LOSS) if worse else None
+
+    def evaluate(cid: str) -> ModelLoss:
+        return model_loss(storage, settings, spec, load_parameters(storage, spec, cid), spec.training.rounds)
+
+    own, found = evaluate(stored.cid), {round_: evaluate(cid).known() for round_, cid in cids.items()}
+    return replace(stored, loss=own), final_rollback(known[0], found, compared, own.known())
 
 
-def _best_if_worse(
-    database: Database, job_id: str, spec: TrainingSpec, losses: Mapping[int, KnownLoss], spikes: bool
-) -> tuple[int, str] | None:
-    """Return round and manifest of the best model if the final one may be worse."""
+def _best_model(database: Database, job_id: str, losses: Mapping[int, KnownLoss]) -> dict[int, str]:
     with database.transaction() as session:
-        newest = checkpoints_repository.checkpoint(session, job_id, max(losses, default=0))
-        assert newest is not None
-        best = better_model(session, spec, newest) if losses else None
-        if best is None and spikes:
-            best = checkpoints_repository.checkpoint(session, job_id, best_round(losses))
-        return None if best is None else (best.round, best.cid)
+        best = checkpoints_repository.checkpoint(session, job_id, best_round(losses))
+        assert best is not None  # it has a loss, or is the first
+        return {best.round: best.cid}
 
 
 def evaluated_units(session: Session, job: Job, units: list[Unit]) -> list[Unit]:

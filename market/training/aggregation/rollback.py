@@ -17,10 +17,12 @@ from market.training.units.models import Unit
 from training_gym.exchange.deadlines import quorum
 from zoo_protocol.verification.training_faults import (
     DIVERGED,
+    FINAL_LOSS,
     KnownLoss,
     Rollback,
     checkpoint_fault,
     has_diverged,
+    is_worse,
     loss_fault,
 )
 
@@ -62,6 +64,22 @@ def continued_checkpoint(job: Job, checkpoints: Sequence[Checkpoint], units: Col
     is_spoiled = is_new and loss_fault([one for _, one in sorted(losses.items())]) is not None
     needs_rollback = last.round < job.rounds and (is_spoiled or have_diverged(checkpoints, units, job.nodes))
     return checkpoints[best_round(losses)] if job.reason == DIVERGED or needs_rollback else last
+
+
+def final_rollback(
+    first: KnownLoss, found: Mapping[int, KnownLoss], compared: Collection[int], final: KnownLoss
+) -> Rollback | None:
+    """Return the rollback of a final model that spikes, or is worse than a compared one.
+
+    Args:
+        found: losses of earlier models by round, all on the market's own evaluation, as that of the ``final`` one.
+        compared: rounds of those after the warm-up.
+    """
+    best = min(found, key=lambda round_: found[round_])
+    if loss_fault([max(first, found[best]), found[best], final]) is not None:  # a false first loss may be low
+        return Rollback(best, FINAL_LOSS)
+    best = min(compared, key=lambda round_: found[round_], default=0)
+    return Rollback(best, FINAL_LOSS) if compared and is_worse(final, found[best]) else None
 
 
 def have_diverged(checkpoints: Sequence[Checkpoint], units: Collection[Unit], nodes: int) -> bool:

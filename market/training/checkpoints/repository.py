@@ -19,7 +19,7 @@ def checkpoints(session: Session, job_id: str) -> list[Checkpoint]:
     return list(session.scalars(select(Checkpoint).where(Checkpoint.job_id == job_id).order_by(Checkpoint.round)))
 
 
-def evaluated_between(session: Session, row: Checkpoint, first: int, limit: int | None = None) -> list[Checkpoint]:
+def evaluated_between(session: Session, row: Checkpoint, first: int, limit: int) -> list[Checkpoint]:
     """Return the last checkpoints with a loss before this one and from a round on, newest first."""
     is_between = (Checkpoint.round >= first, Checkpoint.round < row.round, Checkpoint.validation_loss.is_not(None))
     query = select(Checkpoint).where(Checkpoint.job_id == row.job_id, *is_between)

@@ -9,13 +9,13 @@ Exclusion from an aggregation is decided separately, by reproducible rules (:mod
 counts as a flag.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from sqlalchemy.orm import Session
 
 from market.domain.lifecycle import JobStatus
-from market.domain.verification.sampling import COMPARED_MODELS, FLAGGED_UNITS
+from market.domain.verification.sampling import FLAGGED_UNITS
 from market.jobs import repository as jobs_repository
 from market.platform.db.session import Database, enqueue_after_commit
 from market.platform.events.service import emit
@@ -32,6 +32,7 @@ from market.training.checkpoints.service import (
     loss_of,
     model_loss,
 )
+from market.training.evaluation.comparison import flag_if_worse
 from market.training.leases import evaluations
 from market.training.units import repository as units_repository
 from market.training.units.facts import UnitSummary
@@ -45,16 +46,12 @@ from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import PayloadError
 from training_gym.verify.consistency import measure, outlier_flags
 from zoo_protocol.verification.rules import COMPARABLE_SHARE
-from zoo_protocol.verification.training_faults import KnownLoss, has_risen, rise
 
 MAX_VALUES = 1 << 27
 """Limit of payloads times parameters of an examined round, all of which are in memory at once."""
 
 EXCLUDED_FOR = ("norm_outlier", "near_copy", "krum_outlier", "opposed")
 """Verdicts of :mod:`training_gym.aggregate.robust` that concern the node, not time or format."""
-
-WORSE_MODEL = "worse_model"
-"""Outlier flag of all units of a round whose model is worse than a recent one."""
 
 
 def receipt_loss(
@@ -115,7 +112,7 @@ def validate(database: Database, settings: Settings, storage: Storage, job_id: s
                 row = session.get_one(Checkpoint, checkpoint.id)
                 if row.validation_loss is None:  # units may have evaluated it since
                     _record(session, row, loss)
-                    _flag_if_worse(session, spec, row)
+                    flag_if_worse(session, spec, row)
         if alone:
             examine(database, storage, job_id)
 
@@ -147,7 +144,7 @@ def take_unit_losses(session: Session, job_id: str, spec: TrainingSpec, units: I
     if found is None or (row.round == 0 and not is_enough_of_first(spec, found)):
         return
     _record(session, row, loss_of(found))
-    _flag_if_worse(session, spec, row)
+    flag_if_worse(session, spec, row)
 
 
 def _records(units: Iterable[Unit]) -> dict[int, LossSums]:
@@ -209,56 +206,6 @@ def corrects_first_loss(
 def _record(session: Session, row: Checkpoint, loss: ModelLoss) -> None:
     row.validation_loss, row.validation_error, row.validation_samples = loss
     emit(session, row.job_id, "validation", {"round": row.round, "cid": row.cid, **loss._asdict()})
-
-
-def _flag_if_worse(session: Session, spec: TrainingSpec, row: Checkpoint) -> None:
-    """Flag the round before a checkpoint if its model is worse than recent ones. Lock the job."""
-    earlier = checkpoints_repository.evaluated_between(session, row, _after_warmup(spec), COMPARED_MODELS)
-    if not earlier:
-        return
-    best = min(earlier, key=lambda one: loss_in(one).known())
-    losses = _unit_losses(session, row.job_id, (best.round, row.round))
-    if has_risen(_by_evaluator(best, losses), _by_evaluator(row, losses)):
-        for unit in units_repository.included_units(session, row.job_id, row.round - 1):
-            unit.doubts = [*(unit.doubts or []), WORSE_MODEL]
-
-
-def better_model(session: Session, spec: TrainingSpec, row: Checkpoint) -> Checkpoint | None:
-    """Return the model before a checkpoint above which its loss rose most; None if above none.
-
-    The errors of losses do not count, since the caller evaluates both models again.
-    """
-    losses = _unit_losses(session, row.job_id)
-    newest = _by_evaluator(row, losses)
-    rises = [
-        (rise(_by_evaluator(one, losses), newest), one)
-        for one in checkpoints_repository.evaluated_between(session, row, _after_warmup(spec))
-    ]
-    most, best = max(rises, key=lambda found: found[0], default=(0.0, None))
-    return best if most > 0 else None
-
-
-def _after_warmup(spec: TrainingSpec) -> int:
-    """Return the round of the first checkpoint that is compared.
-
-    While the learning rate rises, the loss may too, as after the start model of an extension.
-    """
-    return spec.training.warmup_steps // spec.training.inner_steps + 1
-
-
-def _unit_losses(
-    session: Session, job_id: str, rounds: Collection[int] | None = None
-) -> dict[int, dict[int, KnownLoss]]:
-    """Return the losses that units state, by the round of their start and by slot."""
-    found: dict[int, dict[int, KnownLoss]] = {}
-    for round_, slot, record in units_repository.evaluations(session, job_id, rounds):
-        found.setdefault(round_, {})[slot] = loss_of(LossSums.from_bytes(record.encode())).known()
-    return found
-
-
-def _by_evaluator(row: Checkpoint, losses: Mapping[int, Mapping[int, KnownLoss]]) -> Mapping[int, KnownLoss]:
-    """Return a model's losses by slot; the market's is under its number of samples, negative."""
-    return losses.get(row.round) or {-(row.validation_samples or 0): loss_in(row).known()}
 
 
 def has_outlier_flag(session: Session, unit: UnitSummary) -> bool:

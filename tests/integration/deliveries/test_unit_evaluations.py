@@ -10,10 +10,12 @@ from sqlalchemy import select
 from market.platform.events.models import JobEventRow
 from market.training.checkpoints import repository as checkpoints_repository
 from market.training.evaluation import service as evaluation
+from market.training.evaluation.comparison import better_models
 from market.training.leases.errors import ResultRefused
 from training_gym.compress.payload_format import encode
 from training_gym.evaluate.sums import LossSums
 from training_gym.spec.config import TrainingSpec
+from zoo_protocol.verification.training_faults import KnownLoss
 
 
 def losses(world: World, job_id: str) -> list[str | None]:
@@ -82,12 +84,11 @@ def test_better_model_is_found_on_equal_slots(world: World, nodes: list[str]) ->
             record = "" if loss is None else LossSums.of([loss] * 4, [1] * 4).to_bytes().decode()
             world.work(node, evaluation=record).deliver()
         world.end_round(job_id)
-    with world.database.transaction() as session:
-        _, first, last, _ = checkpoints_repository.checkpoints(session, job_id)
-        assert float(last.validation_loss or 9) < float(first.validation_loss or 0)
-        spec = TrainingSpec.from_dict(world.read(job_id).spec)
-        assert evaluation.better_model(session, spec, last) == first
-        assert evaluation.better_model(session, spec, first) is None
+    _, first, last, _ = world.call(checkpoints_repository.checkpoints, job_id)
+    assert float(last.validation_loss or 9) < float(first.validation_loss or 0)
+    spec = TrainingSpec.from_dict(world.read(job_id).spec)
+    assert better_models(world.database, spec, job_id, KnownLoss(2.0)) == {1: first.cid}
+    assert better_models(world.database, spec, job_id, KnownLoss(2.2)) == {1: first.cid, 2: last.cid}
 
 
 def test_excluded_unit_spoils_no_model(world: World, nodes: list[str]) -> None:

@@ -8,8 +8,10 @@ from kit.jobs.rollbacks import checkpoints, deliver_spike, end_round, rollbacks,
 
 from market.domain.lifecycle import JobStatus
 from market.training.aggregation import service as aggregation
+from market.training.aggregation.rollback import final_rollback
 from training_gym.evaluate.sums import LossSums
 from zoo_protocol.payments.job_record import MAX_ROLLBACKS
+from zoo_protocol.verification.training_faults import KnownLoss
 
 
 def test_spike_of_last_round_is_rolled_back(world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,6 +55,42 @@ def test_worse_final_model_is_rolled_back(world: World, nodes: list[str], share:
     reason = "the validation loss after the last round was higher than the best one, or not finite (final_loss)."
     expected = f"Round {earlier + 4} repeats the model after round {best.round}, because {reason}"
     assert shown == ([expected] if is_repeated else [])
+
+
+@pytest.mark.parametrize("share", [0.02, 0.05])
+def test_last_round_with_worse_model_is_rolled_back(world: World, nodes: list[str], share: float) -> None:
+    """Only the final model's own loss shows it."""
+    world.spec = replace(world.spec, training=replace(world.spec.training, rounds=3))
+    job_id = world.running(nodes, document=world.spec.to_dict())
+    for _ in range(2):
+        world.deliver_all(nodes)
+        end_round(world, job_id)
+    deliver_spike(world, nodes, share)
+    world.aggregate(job_id)
+    assert [one["reason"] for one in rollbacks(world, job_id)] == (["final_loss"] if share > 0.02 else [])
+    assert world.read(job_id).status == JobStatus.VERIFYING
+
+
+@pytest.mark.parametrize(
+    ("found", "compared", "final", "expected"),
+    [
+        ({1: 8.0, 4: 3.0}, {1}, 5.5, 4),  # false records name another one than that below which the loss spikes
+        ({0: 2.0}, {}, 2.05, None),  # a false record of a spike: the start of an extension may be better
+        ({0: 2.0, 3: 2.3}, {3}, 2.6, 0),
+        ({0: 2.0, 3: 2.3}, {3}, 2.35, 3),
+        ({0: 2.0, 3: 2.3}, {3}, 2.31, None),
+        ({2: 3.0, 3: 2.9}, {2, 3}, 3.0, 3),
+        ({3: 2.9}, {3}, 1e6, 3),
+        ({3: 20.0}, {}, 20.1, None),  # the first loss is false
+    ],
+)
+def test_rollback_of_final_model_follows_from_own_losses(
+    found: dict[int, float], compared: set[int], final: float, expected: int | None
+) -> None:
+    first = KnownLoss(found.get(0, 10.0))
+    losses = {round_: KnownLoss(loss) for round_, loss in found.items()}
+    rollback = final_rollback(first, losses, compared, KnownLoss(final))
+    assert (rollback and rollback.to) == expected
 
 
 def test_false_rise_of_losses_undoes_no_training(world: World, nodes: list[str]) -> None:

@@ -63,7 +63,7 @@ def test_long_rows_have_names_of_aims(tmp_path: Path) -> None:
     assert rows.keys() == {
         "rounds",
         "adaptive_25_ours",
-        *(f"long_{name}_25_ours" for name in ("flip", "alie", "mimic", "stale", "noise", "ascent", "sampled", "quiet")),
+        *(f"long_{name}_25_ours" for name in ("flip", "alie", "mimic", "stale", "noise", "ascent", *long_runs.SAMPLED)),
         "adaptive_37_ours",
         "long_ascent_37_ours",
         "worst_25_ours",
@@ -154,10 +154,24 @@ def test_sampled_attackers_begin_late_and_are_replaced(excluded: list[int], loss
     assert not long_runs._attacks(spec, state, "sampled", 3)
     for state.round, loss in zip((54, 55, 56), [*losses, 2.0], strict=True):
         assert long_runs._attacks(spec, state, "sampled", 3)
-        state.sampling.close_round(state.round, {MARKET: KnownLoss(loss)}, [3], excluded, dice)
+        state.sampling.close_round(state.round, {}, {MARKET: KnownLoss(loss)}, [3], excluded, dice)
     state.round = 58 if excluded else 59
     assert state.sampling.ends == {3: state.round}
     assert not long_runs._attacks(spec, state, "sampled", 3)
+
+
+def test_best_model_replaces_worse_final_one() -> None:
+    split = one_shard(SPEC, TEXTS[1])
+    samples = validation_samples(split, 8)
+    best = initial_parameters(SPEC)
+    loss = mean_loss(SPEC, best, samples)
+    sampling = Sampling()
+    for round_, known in enumerate((2.0, 1.9, 2.1)):
+        sampling.close_round(round_, best if round_ == 1 else {}, {MARKET: KnownLoss(known)}, [], [], Mock())
+    assert sampling.delivered_loss(SPEC, 1.02 * loss, samples) == loss
+    assert sampling.delivered_loss(SPEC, 1.005 * loss, samples) == 1.005 * loss
+    sampling.models.append({MARKET: KnownLoss(1.9)})  # has not risen
+    assert sampling.delivered_loss(SPEC, 1.02 * loss, samples) == 1.02 * loss
 
 
 def test_quiet_attackers_avoid_flags() -> None:

@@ -225,6 +225,11 @@ def test_final_model_is_worse_beyond_hundredth(final: float, best: float, expect
     assert is_worse(KnownLoss(final, 0.5), KnownLoss(best, 0.5)) == expected
 
 
+@pytest.mark.parametrize(("error", "expected"), [(0.0, True), (0.009, True), (0.01, False)])
+def test_clearly_worse_model_exceeds_errors(error: float, expected: bool) -> None:
+    assert is_worse(KnownLoss(2.06, error), KnownLoss(2.0, error), 3) == expected
+
+
 def test_rise_needs_common_evaluators() -> None:
     assert not has_risen({0: KnownLoss(1.0)}, {1: KnownLoss(9.0)})
     assert not has_risen({}, {1: KnownLoss(9.0)})
