@@ -190,6 +190,8 @@ def _outer_settings(training: TrainingConfig) -> str:
 def _require_new_data(
     storage: Storage, spec: TrainingSpec, found: CheckpointManifest, spec_of: Callable[[str], TrainingSpec | None]
 ) -> None:
+    if (before := spec_of(found.job_id)) is not None:
+        _require_named_starts(spec, before)
     least = _least_start_round(storage, spec, found, spec_of)
     if spec.start_round < least:
         raise InvalidSpec(
@@ -199,6 +201,24 @@ def _require_new_data(
             field="data_config.start_round",
             extra={"reason": "repeated_data"},
         )
+
+
+def _require_named_starts(spec: TrainingSpec, before: TrainingSpec) -> None:
+    """Refuse an order of data that misses a model of the start checkpoint's job: that model may have read in it."""
+    if _read_data(spec) != _read_data(before) or spec.training.seed != before.training.seed:
+        return
+    for field, own, needed in (
+        ("data_config.start_model", spec.start_model, before.start_model),
+        (_BASE, spec.base, before.base),
+    ):
+        if own is None and needed is not None:
+            raise InvalidSpec(
+                f"{field} is missing; expected {needed}, as in the start checkpoint's job. Without it the data come in "
+                "an order in which that model may have read them.",
+                field=field,
+                remedy="Give it, and as start_round the rounds that are read. Or give another training_config.seed.",
+                extra={"reason": "repeated_data"},
+            )
 
 
 def _least_start_round(
@@ -226,8 +246,12 @@ def _least_start_round(
     return 0
 
 
-def _data_order(spec: TrainingSpec) -> tuple[str, int, int, str]:
-    return spec.dataset, order_seed(spec), spec.model.sequence_length, spec.training.objective
+def _data_order(spec: TrainingSpec) -> tuple[str, int, str, int]:
+    return *_read_data(spec), order_seed(spec)
+
+
+def _read_data(spec: TrainingSpec) -> tuple[str, int, str]:
+    return spec.dataset, spec.model.sequence_length, spec.training.objective
 
 
 def _checked_manifest(storage: Storage, spec: TrainingSpec) -> DatasetManifest:

@@ -141,6 +141,25 @@ def test_data_of_earlier_jobs_are_not_repeated(services: Services, body: Body) -
 
 
 @pytest.mark.parametrize(
+    ("missing", "field"), [("start_model", "data_config.start_model"), ("base", "model_config.base")]
+)
+def test_continuation_names_first_model(services: Services, body: Body, missing: str, field: str) -> None:
+    """The first model may have read in the plain seed's order, in which the data would come without it."""
+    storage, settings = services.part(Storage), {key: one for key, one in body.items() if key.endswith("_config")}
+    plain = TrainingSpec.from_dict(settings)
+    before = replace(plain, **{missing: "b" * 59})
+    model = storage.put(initial_checkpoint(plain), max_bytes=1 << 20).cid
+    known = {"0x" + "1" * 64: before}
+    start = {"start_checkpoint": checkpoint_of(storage, "0x" + "1" * 64, model, round_=5), "start_round": 5}
+    with pytest.raises(InvalidSpec, match=f"{field} is missing; expected {'b' * 59}") as refused:
+        require_start(storage, replace(plain, **start), known.get)
+    assert (refused.value.field, refused.value.extra) == (field, {"reason": "repeated_data"})
+    require_start(storage, replace(before, **start), known.get)
+    require_start(storage, replace(plain, **start, training=replace(plain.training, seed=1)), known.get)
+    require_start(storage, replace(plain, **start, dataset="c" * 59), known.get)
+
+
+@pytest.mark.parametrize(
     ("change", "code", "field"),
     [
         (_set("budget_max", "10000"), "budget-below-one-unit", "budget_max"),
