@@ -13,19 +13,13 @@ The settlement event names the job record by its digest. The checks of the recor
 """
 
 import json
-import math
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
-from training_gym.data.dataset import DatasetManifest, Split, read_split
-from training_gym.evaluate.extent import MAX_WINDOWS, is_by_verifiers, is_enough, is_of_units
-from training_gym.evaluate.sums import largest_distance
 from training_gym.spec.config import TrainingSpec
-from training_gym.spec.errors import GymError
+from zoo_compute.audit.losses import LossChecks, LossFunction
 from zoo_compute.audit.replays import Histories, ReplayChecks
 from zoo_compute.audit.rounds import JoinedRound, Rounds
 from zoo_compute.audit.settlements import Verification, check_batches, fetch_record, merged, read_record, signer_of
@@ -37,26 +31,17 @@ from zoo_protocol.content import cid
 from zoo_protocol.content.cid import InvalidCid
 from zoo_protocol.hashing import from_hex, keccak, sha256, to_hex
 from zoo_protocol.messages import JobOrder, struct_hash
-from zoo_protocol.payments.job_record import CheckpointRecord, JobRecord, RecordError, SlashRecord, UnitRecord, order_of
+from zoo_protocol.payments.job_record import JobRecord, RecordError, SlashRecord, UnitRecord, order_of
 from zoo_protocol.payments.receipt import BPS, JobSettlement, Opened, Slashed, build_receipt, unit_price
 from zoo_protocol.verification.sampling import draw_segments
 from zoo_protocol.verification.trace import payload_hash
-from zoo_protocol.verification.training_faults import LARGEST_LOSS
 
 MAX_BLOB_BYTES = 2**30
 
 DISPUTE = "dispute"
 """Path of a penalty that the contract Disputes decided."""
 
-LOSS_TOLERANCE = 1e-4  # nats; the order of summation differs between processors
-_ROUNDED = 1e-6  # nats; losses and errors are stated with six places
 _OF_THE_MOMENT = ("treasury_balance_wei",)  # changes after the receipt
-
-LossFunction = Callable[[bytes, bytes, Split, int], tuple[float, float]]
-"""(canonical spec, model file, validation split, number of samples) -> loss and its error in nats per token.
-
-Raises GymError, BlockNotFound, ContentError, GatewayUnavailable: the base model is malformed or not available.
-"""
 
 
 def verify_job(
@@ -105,9 +90,11 @@ def verify_job(
         checks.unit(order, unit, joins)
     replays.left_out(gateway)
     slashes = checks.slashes()
-    checks.losses(loss)
+    losses = checks.losses(loss)
+    losses.checkpoints()
     if joins is not None:
         joins.joins(rounds)
+        losses.replaced_model(joins.replaced)
     rollbacks = {} if joins is None else joins.rollbacks()
     result.receipt = build_receipt(record, opened, settlement, slashes, rollbacks, chain.treasury_balance())
     return result
@@ -295,85 +282,9 @@ class _RecordChecks:
         joins = Rounds(self._expect, self._fetch, self._record, self._spec, self._gateway, is_running=is_running)
         return joins if joins.links() else None
 
-    def losses(self, loss: LossFunction | None) -> None:
-        """Check the stated losses, by the specification that :meth:`rounds` read."""
-        record, spec = self._record, self._spec
-        validation = None if spec is None else self._validation_split(spec)
-        by_nodes = spec is not None and (
-            spec.validation_samples > 0 or validation is None or is_by_verifiers(spec, validation.order.size)
-        )
-        last = len(record.checkpoints) - 1
-        for index, checkpoint in enumerate(record.checkpoints):
-            where = f"checkpoints[{checkpoint.round}]"
-            model = self._fetch(f"{where}.model_cid", checkpoint.model_cid)
-            if model is None or spec is None:
-                continue
-            rounds, stated = spec.training.rounds, checkpoint.validation_loss
-            if stated is None and checkpoint.round in ((rounds,) if by_nodes else (0, rounds)):
-                self._expect("wrong_loss", where, "a validation loss", None)  # others can be unknown at settlement
-            known = checkpoint.round in (0, rounds) or index == last
-            if loss is not None and validation is not None and known and stated is not None:
-                size = validation.order.size
-                self._check_loss(partial(loss, spec.to_json(), model, validation), spec, checkpoint, size, where)
-                if checkpoint.round in (0, rounds):
-                    self._check_samples(spec, checkpoint, size, where)
-        first, final = (record.checkpoints[0], record.checkpoints[last]) if record.checkpoints else (None, None)
-        self._expect("wrong_loss", "initial_loss", first and first.validation_loss, record.initial_loss)
-        self._expect("wrong_loss", "final_loss", final and final.validation_loss, record.final_loss)
-        self._expect("wrong_model", "final_model_cid", final and final.model_cid, record.final_model_cid)
-
-    def _check_loss(
-        self,
-        loss: Callable[[int], tuple[float, float]],
-        spec: TrainingSpec,
-        checkpoint: CheckpointRecord,
-        size: int,
-        where: str,
-    ) -> None:
-        samples = checkpoint.validation_samples or 0
-        if not 0 < samples <= size:
-            self._expect("wrong_loss", f"{where}.validation_samples", f"1 to {size}", checkpoint.validation_samples)
-            return
-        # Of a stopped job's last model, units of some replicas alone evaluate other samples than the first ones.
-        by_some = spec.validation_samples > 0 and checkpoint.round not in (0, spec.training.rounds)
-        count = max(samples, min(size, MAX_WINDOWS)) if by_some else samples
-        try:
-            recomputed, deviation = (min(one, LARGEST_LOSS) for one in loss(count))
-        except (GymError, *UNAVAILABLE) as error:
-            self._expect("unresolvable", where, "the model's inputs", str(error))
-            return
-        by_units, tolerance = by_some or is_of_units(spec, checkpoint.round, samples), LOSS_TOLERANCE
-        if spec.training.precision != "float32":  # kernels of classes round differently
-            tolerance = max(tolerance, deviation / 10)
-        if by_units:  # a false record that no replay has checked moves it at most so far
-            tolerance += largest_distance(recomputed, deviation * math.sqrt(count / spec.validation_samples))
-        if abs(recomputed - float(checkpoint.validation_loss or "inf")) > tolerance:
-            self._expect("wrong_loss", where, f"{recomputed:.6f}", checkpoint.validation_loss)
-        if (
-            samples > 1
-            and not by_units
-            and abs(deviation - float(checkpoint.validation_error or "inf")) > LOSS_TOLERANCE
-        ):
-            self._expect("wrong_loss", f"{where}.validation_error", f"{deviation:.6f}", checkpoint.validation_error)
-
-    def _check_samples(self, spec: TrainingSpec, checkpoint: CheckpointRecord, size: int, where: str) -> None:
-        loss = float(checkpoint.validation_loss or 0), float(checkpoint.validation_error or "inf") - _ROUNDED
-        samples = checkpoint.validation_samples or 0
-        if not is_enough(spec, checkpoint.round, samples, loss, size):
-            self._expect("few_samples", f"{where}.validation_samples", "an error below 0.3 % or the limit", samples)
-
-    def _validation_split(self, spec: TrainingSpec) -> Split | None:
-        data = self._fetch("spec.data_config.dataset", spec.dataset)
-        if data is None:
-            return None
-        try:
-            manifest = DatasetManifest.from_bytes(data)
-            return read_split(
-                spec, manifest, manifest.validation, lambda shard: self._fetch("dataset.validation", shard.cid) or b""
-            )
-        except GymError as error:
-            self._expect("wrong_dataset", "spec.data_config.dataset", "a dataset", str(error))
-            return None
+    def losses(self, loss: LossFunction | None) -> LossChecks:
+        """Return the checks of losses, by the specification that :meth:`rounds` read."""
+        return LossChecks(self._expect, self._fetch, self._record, self._spec, loss)
 
     def _fetch(self, where: str | None, content: str | None) -> bytes | None:
         """Return a CID's verified bytes; None, and a finding at ``where``, if not available."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from training_gym.aggregate.aggregation import aggregate
+from training_gym.aggregate.aggregation import Aggregate, aggregate
 from training_gym.aggregate.outer_step import OuterState, initial_outer_state, load_outer_state, save_outer_state
 from training_gym.aggregate.robust import WEIGHT_ONE
 from training_gym.compress.link_adaptation import top_k_levels
@@ -71,6 +71,8 @@ class Rounds:
         self._manifests: list[CheckpointManifest] = []
         self._aggregations: list[AggregationRecord] = []
         self._state: tuple[int, OuterState] | None = None  # of the last join, by the round that it starts
+        self.replaced: bytes | None = None
+        """Final model that a joined last round gives, if an earlier one was delivered for its loss."""
 
     def links(self) -> bool:
         """Check that manifests and aggregation records lead from the first to the final model."""
@@ -173,7 +175,7 @@ class Rounds:
         Checkpoints before ``since``, and units that started from them, do not count again.
         """
         is_last = round_ + 1 == self._spec.training.rounds
-        # Only the round's join could show these.
+        # The record cannot show these.
         faults: set[str | None] = {STEP_NOT_FINITE, FINAL_LOSS} if is_last else {STEP_NOT_FINITE}
         known: dict[int, KnownLoss] = {}
         for checkpoint in self._record.checkpoints[: round_ + 1]:
@@ -294,19 +296,17 @@ class Rounds:
         return True
 
     def _compare(self, round_: int, state: OuterState) -> tuple[int, OuterState] | None:
-        where, listed, made = f"rounds[{round_}]", self._aggregations[round_].payloads, self._manifests[round_ + 1]
-        repeated = self._aggregations[round_].rolled_back_to
-        if repeated is not None:
-            return self._compare_rollback(round_, repeated)
-        model = self._fetch(f"{where}.model", self._manifests[round_].model)
-        fetched = {one.place: self._fetch(f"{where}.payloads[{one.place}]", one.payload) for one in listed}
-        payloads = {place: payload for place, payload in fetched.items() if payload is not None}
-        if model is None or len(payloads) < len(listed):
+        where, done, made = f"rounds[{round_}]", self._aggregations[round_], self._manifests[round_ + 1]
+        if done.rolled_back_to is not None:
+            if done.rollback_reason == FINAL_LOSS and (replaced := self._joined(round_, state)) is not None:
+                self.replaced = save_state(replaced.parameters)
+            return self._compare_rollback(round_, done.rolled_back_to)
+        found = self._joined(round_, state)
+        if found is None:
             return None
-        weights = {one.place: one.weight for one in listed}
-        found = aggregate(self._spec, load_state(self._spec, model), payloads, weights, state, in_place=True)
         verdicts = {place: verdict.code for place, verdict in found.verdicts.items()}
-        self._expect("wrong_aggregation", f"{where}.verdicts", verdicts, {one.place: one.verdict for one in listed})
+        listed = {one.place: one.verdict for one in done.payloads}
+        self._expect("wrong_aggregation", f"{where}.verdicts", verdicts, listed)
         files = {
             "model": cid_of_file(save_state(found.parameters)),
             "outer_state": cid_of_file(save_outer_state(self._spec, found.outer_state)),
@@ -315,6 +315,19 @@ class Rounds:
         for name, expected in files.items():
             self._expect("wrong_model", f"{where}.{name}", expected, getattr(made, name))
         return round_ + 1, found.outer_state
+
+    def _joined(self, round_: int, state: OuterState) -> Aggregate | None:
+        """Return the outer step of a round's payloads; None after a finding."""
+        where, done = f"rounds[{round_}]", self._aggregations[round_]
+        listed = done.payloads
+        model = self._fetch(f"{where}.model", self._manifests[round_].model)
+        fetched = {one.place: self._fetch(f"{where}.payloads[{one.place}]", one.payload) for one in listed}
+        payloads = {place: payload for place, payload in fetched.items() if payload is not None}
+        if model is None or len(payloads) < len(listed):
+            return None
+        weights = {one.place: one.weight for one in listed}
+        is_kept = done.rolled_back_to is not None  # a rollback may need the state again
+        return aggregate(self._spec, load_state(self._spec, model), payloads, weights, state, in_place=not is_kept)
 
     def _compare_rollback(self, round_: int, repeated: int) -> tuple[int, OuterState] | None:
         """Check a checkpoint that repeats an earlier one; return the outer state after it."""

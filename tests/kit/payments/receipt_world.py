@@ -17,7 +17,7 @@ from training_gym.data.dataset import DatasetManifest, describe_shard
 from training_gym.model.layout import Arrays
 from training_gym.spec.config import TrainingConfig, TrainingSpec
 from training_gym.units.checkpoint import CheckpointManifest, initial_checkpoint, load_state, save_state
-from zoo_compute.audit import receipt as receipts
+from zoo_compute.audit.losses import LossFunction
 from zoo_compute.audit.receipt import verify_job
 from zoo_compute.chain.settlements import ChainDisagrees, Penalty, Posted, WindowOnChain
 from zoo_compute.content.blockstore import BlockNotFound
@@ -389,6 +389,6 @@ class World:
     def download(self, cid: str, path: Path, *, max_bytes: int) -> int:
         return path.write_bytes(self.fetch(cid, max_bytes=max_bytes))
 
-    def codes(self, loss: receipts.LossFunction | None = None) -> set[str]:
+    def codes(self, loss: LossFunction | None = None) -> set[str]:
         chain: Any = self
         return {finding.code for finding in verify_job(self.job_id, chain, chain, loss).findings}

@@ -41,7 +41,8 @@ from training_gym.model.folder import ModelManifest, load_files
 from training_gym.spec.adapters import PREFIX
 from training_gym.spec.config import TrainingSpec
 from training_gym.units.checkpoint import load_state
-from zoo_compute.audit.receipt import LOSS_TOLERANCE, differences, verify_job, verify_round
+from zoo_compute.audit.losses import LOSS_TOLERANCE
+from zoo_compute.audit.receipt import differences, verify_job, verify_round
 from zoo_compute.base.errors import ZooError
 from zoo_compute.chain.settlements import Penalty
 from zoo_compute.content.base_models import BaseFiles

@@ -9,6 +9,7 @@ from kit.payments.receipt_world import World
 from kit.payments.rollbacks import roll_back
 
 from training_gym.aggregate.outer_step import initial_outer_state, save_outer_state
+from training_gym.data.dataset import DatasetManifest, Split, validation_size
 from zoo_compute.audit import rounds
 from zoo_compute.audit.receipt import verify_job
 from zoo_compute.terminal.receipts import print_receipt
@@ -140,6 +141,48 @@ def test_rollback_of_final_model_is_not_counted(monkeypatch: pytest.MonkeyPatch,
     roll_back_first_round(world)
     roll_back(world, reason=reason)
     assert ("wrong_rollback" in world.codes()) == is_counted
+
+
+class Losses:
+    """Loss function of a world whose final model is replaced by the one before, and the samples of that model."""
+
+    def __init__(self, world: World, replaced: float, error: float = 0.001) -> None:
+        final, best = (world.files[world.manifest(round_).model] for round_ in (2, 1))
+        self._by_model = {final: (replaced, error), best: (3.0, 0.008)}
+        self._final, self.samples = final, list[int]()
+
+    def __call__(self, spec: bytes, model: bytes, validation: Split, samples: int) -> tuple[float, float]:
+        if model == self._final:
+            self.samples.append(samples)
+        return self._by_model.get(model, (5.5, 0.01))
+
+
+@pytest.mark.parametrize(
+    ("replaced", "is_worse"), [(float("inf"), True), (3.031, True), (3.02995, True), (3.029, False), (2.9, False)]
+)
+def test_replaced_final_model_is_worse(replaced: float, is_worse: bool) -> None:
+    """3.03 is a hundredth above the delivered model's loss."""
+    world = World()
+    loss = Losses(world, replaced)
+    roll_back(world, reason="final_loss")
+    assert world.codes(loss) == (set() if is_worse else {"wrong_rollback"})
+
+
+def test_replaced_final_model_is_evaluated_as_market_does() -> None:
+    world = World()
+    loss = Losses(world, 3.2, error=0.1)
+    roll_back(world, reason="final_loss")
+    size = validation_size(world.spec, DatasetManifest.from_bytes(world.files[world.spec.dataset]))
+    assert world.codes(loss) == set()
+    assert loss.samples == [*(256 << doubled for doubled in range(20) if 256 << doubled < size), size]
+
+
+def test_replaced_final_model_needs_payloads() -> None:
+    world = World()
+    loss = Losses(world, 2.9)
+    roll_back(world, reason="final_loss")
+    del world.files[world.record.units[2].payload_cid or ""]
+    assert world.codes(loss) == {"unresolvable"}
 
 
 @pytest.mark.parametrize(
