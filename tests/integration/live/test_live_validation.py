@@ -113,6 +113,27 @@ def test_nodes_evaluate_checkpoints_to_receipt(live: EndingsWorld, by_market: li
     ]
 
 
+def test_receipt_shows_worse_final_model(live: EndingsWorld) -> None:
+    """The rates grow until the last round spoils the model."""
+    node = provider(live, HONEST_ACCOUNT)
+    verifiers = [live.staked_verifier_node(wallet(index), live.executor) for index in (8, 9)]
+    high = {"learning_rate": 1.0, "muon_learning_rate": 1.0, "warmup_steps": 8, "final_rate_share": 1}
+    job_id = trained(live, [node], rounds=2, **high)
+    best, final = (checkpoint(live, job_id, round_) for round_ in (1, 2))
+    assert (final.rolled_back_to, final.model_cid) == (1, best.model_cid)
+    live.decide(job_id, [node], verifiers)
+    live.settle_job(job_id)
+    reader = ChainReader(live.deployed.anvil.url, live.deployed.deployment.contracts)
+    with GatewayClient([live.gateway]) as gateway, BaseFiles(gateway) as bases:
+        honest, lying = (
+            verify_job(job_id, reader, gateway, loss)
+            for loss in (partial(recomputed_loss, bases), lambda *_: (float(final.validation_loss or "nan"), 0.0))
+        )
+    assert honest.receipt["rollbacks"] == [{"round": 2, "to": 1, "reason": "final_loss"}]
+    assert {finding.code for finding in honest.findings} == {"foreign_signature"}  # jobs here are not signed
+    assert "wrong_rollback" in {finding.code for finding in lying.findings}
+
+
 def test_false_record_of_losses_is_slashed(live: EndingsWorld, tmp_path: Path) -> None:
     with executors(tmp_path, BoastingExecutor) as (boasting,):
         live.give_account()
