@@ -1,7 +1,6 @@
 """The model of a job's last round, whose loss no later round sees."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from sqlalchemy.orm import Session
 
@@ -30,13 +29,14 @@ def evaluated_final_model(
     spec: TrainingSpec,
     stored: StoredCheckpoint,
     losses: Mapping[int, KnownLoss],
-) -> tuple[StoredCheckpoint, Rollback | None] | None:
-    """Return a final model with its loss, and its rollback if any; None: a later call goes on.
+) -> tuple[ModelLoss, Rollback | None] | None:
+    """Return the loss of the model to deliver, and the final one's rollback to it; None: a later call goes on.
 
     Verifiers' record may be false, and the known losses of other models are of few samples. So the market evaluates the
     final model and those that may be better before a rollback.
 
     Args:
+        stored: checkpoint of the final model.
         losses: known ones of the job's checkpoints, by round.
 
     Raises:
@@ -53,15 +53,16 @@ def evaluated_final_model(
     if loss_fault([*known, loss.known()]) is not None:
         cids |= _best_model(database, job_id, losses)
     if not cids:
-        return replace(stored, loss=loss), None
+        return loss, None
     if corrects_first_loss(database, settings, storage, job_id, spec):
         return None
 
     def evaluate(cid: str) -> ModelLoss:
         return model_loss(storage, settings, spec, load_parameters(storage, spec, cid), spec.training.rounds)
 
-    own, found = evaluate(stored.cid), {round_: evaluate(cid).known() for round_, cid in cids.items()}
-    return replace(stored, loss=own), final_rollback(known[0], found, compared, own.known())
+    own, found = evaluate(stored.cid), {round_: evaluate(cid) for round_, cid in cids.items()}
+    rollback = final_rollback(known[0], {round_: one.known() for round_, one in found.items()}, compared, own.known())
+    return own if rollback is None else found[rollback.to], rollback
 
 
 def _best_model(database: Database, job_id: str, losses: Mapping[int, KnownLoss]) -> dict[int, str]:

@@ -121,7 +121,7 @@ def _make_checkpoint(
     database: Database, settings: Settings, storage: Storage, job_id: str, round_: _Round
 ) -> tuple[_Round, StoredCheckpoint, dict[int, Verdict]] | None:
     """Return the round with its rollback, checkpoint and verdicts; None: a later call goes on."""
-    rollback = round_.rollback
+    rollback, loss = round_.rollback, None
     if rollback is None:
         try:
             stored, verdicts = _build_checkpoint(storage, job_id, round_)
@@ -129,19 +129,23 @@ def _make_checkpoint(
             rollback = Rollback(best_round(round_.losses), STEP_NOT_FINITE)
         else:
             if round_.is_last:
-                found = evaluated_final_model(database, settings, storage, job_id, round_.spec, stored, round_.losses)
-                if found is None:
+                final = evaluated_final_model(database, settings, storage, job_id, round_.spec, stored, round_.losses)
+                if final is None:
                     return None
-                stored, rollback = found
+                loss, rollback = final
             if rollback is None:
-                return round_, stored, verdicts
+                return round_, replace(stored, loss=loss or stored.loss), verdicts
             release_model(database, storage, job_id, stored)
     if corrects_first_loss(database, settings, storage, job_id, round_.spec):
         return None
     round_ = replace(round_, rollback=rollback)
     if rollback.reason != FINAL_LOSS and not _may_roll_back(database, job_id, round_):
         return None
-    return round_, *_repeat_checkpoint(database, settings, storage, job_id, round_, rollback)
+    stored, verdicts = _repeat_checkpoint(database, storage, job_id, round_, rollback)
+    if loss is None and round_.is_last:  # a final model's loss is of more samples
+        parameters = load_parameters(storage, round_.spec, stored.cid)
+        loss = model_loss(storage, settings, round_.spec, parameters, round_.number + 1)
+    return round_, replace(stored, loss=loss or stored.loss), verdicts
 
 
 def _may_roll_back(database: Database, job_id: str, round_: _Round) -> bool:
@@ -160,7 +164,7 @@ def _may_roll_back(database: Database, job_id: str, round_: _Round) -> bool:
 
 
 def _repeat_checkpoint(
-    database: Database, settings: Settings, storage: Storage, job_id: str, round_: _Round, rollback: Rollback
+    database: Database, storage: Storage, job_id: str, round_: _Round, rollback: Rollback
 ) -> tuple[StoredCheckpoint, dict[int, Verdict]]:
     """Store the earlier checkpoint as the next one; no payload of the round is aggregated."""
     with database.transaction() as session:
@@ -169,22 +173,19 @@ def _repeat_checkpoint(
         cid, loss = best.cid, loss_in(best)
     verdict = Verdict(False, ROLLED_BACK, f"the round was rolled back to checkpoint {rollback.to} ({rollback.reason})")
     verdicts = {part.place: verdict for part in round_.parts}
-    parameters, outer = load_parameters(storage, round_.spec, cid), load_outer(storage, round_.spec, cid)
     stored = store_checkpoint(
         storage,
         round_.spec,
         job_id=job_id,
         round_=round_.number + 1,
         parent=round_.checkpoint_cid,
-        parameters=parameters,
-        outer_state=outer_state_pieces(round_.spec, outer),
+        parameters=load_parameters(storage, round_.spec, cid),
+        outer_state=outer_state_pieces(round_.spec, load_outer(storage, round_.spec, cid)),
         aggregation=store_record(
             storage, job_id, round_.number, round_.checkpoint_cid, round_.parts, verdicts, rollback
         ),
         slot_states={},
     )
-    if round_.is_last:  # the final model's loss is of more samples
-        loss = model_loss(storage, settings, round_.spec, parameters, round_.number + 1)
     return replace(stored, loss=loss), verdicts
 
 
