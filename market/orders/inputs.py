@@ -204,7 +204,10 @@ def _require_new_data(
 
 
 def _require_named_starts(spec: TrainingSpec, before: TrainingSpec) -> None:
-    """Refuse an order of data that misses a model of the start checkpoint's job: that model may have read in it."""
+    """Refuse an order of data without a model of the start checkpoint's job.
+
+    That model may have read in this order.
+    """
     if _read_data(spec) != _read_data(before) or spec.training.seed != before.training.seed:
         return
     for field, own, needed in (

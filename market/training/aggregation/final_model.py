@@ -30,7 +30,7 @@ def evaluated_final_model(
     stored: StoredCheckpoint,
     losses: Mapping[int, KnownLoss],
 ) -> tuple[ModelLoss, Rollback | None] | None:
-    """Return the loss of the model to deliver, and the final one's rollback to it; None: a later call goes on.
+    """Return the loss of the model to deliver, and a rollback to it; None: a later call goes on.
 
     Verifiers' record may be false, and the known losses of other models are of few samples. So the market evaluates the
     final model and those that may be better before a rollback.

@@ -144,7 +144,7 @@ def test_data_of_earlier_jobs_are_not_repeated(services: Services, body: Body) -
     ("missing", "field"), [("start_model", "data_config.start_model"), ("base", "model_config.base")]
 )
 def test_continuation_names_first_model(services: Services, body: Body, missing: str, field: str) -> None:
-    """The first model may have read in the plain seed's order, in which the data would come without it."""
+    """The first model may have read in the plain seed's order."""
     storage, settings = services.part(Storage), {key: one for key, one in body.items() if key.endswith("_config")}
     plain = TrainingSpec.from_dict(settings)
     before = replace(plain, **{missing: "b" * 59})

@@ -144,7 +144,11 @@ def test_rollback_of_final_model_is_not_counted(monkeypatch: pytest.MonkeyPatch,
 
 
 class Losses:
-    """Loss function of a world whose final model is replaced by the one before, and the samples of that model."""
+    """Loss function; the final model is replaced by the one before.
+
+    Attributes:
+        samples: those of each evaluation of the replaced model.
+    """
 
     def __init__(self, world: World, replaced: float, error: float = 0.001) -> None:
         final, best = (world.files[world.manifest(round_).model] for round_ in (2, 1))
