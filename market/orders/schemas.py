@@ -200,7 +200,7 @@ class Quote(BaseModel):
     validation_samples: int = Field(
         description="Validation samples that each unit evaluates on its checkpoint; weight and price include them. 0: "
         "units evaluate nothing. Unless the request has data_config.validation_samples: as many as 2 % of a unit's "
-        "training allow, at most the split's, and 0 with round_delay."
+        "training allow, at most the split's."
     )
     flops_per_gpu: int = Field(description="Speed of one GPU in the job's precision that weight and price count on.")
     peak_share_bps: int = Field(description="Its share of the dense peak of the tier's GPU, in basis points.")

@@ -109,7 +109,7 @@ def check_receipt_record(spec: TrainingSpec, data: bytes, size: int) -> None:
 
 def affordable_samples(spec: TrainingSpec) -> int:
     """Return the samples that a unit evaluates by default; 0: the market evaluates."""
-    if spec.training.round_delay or spec.training.averaging != "rounds":
+    if spec.training.averaging != "rounds":
         return 0
     training = flops_per_unit(replace(spec, validation_samples=0))
     share = training // max(TRAINING_PARTS, _SEGMENT_PARTS * spec.segments)

@@ -134,7 +134,7 @@ class TrainingSpec:
         base: CID of the manifest of a base model's files (``model/folder.py``); its configuration is ``model``.
         adapter: settings of the adapter that is trained on the frozen base; None trains all parameters.
         replicas: units of a round, which read disjoint samples.
-        validation_samples: samples on which each unit evaluates the model that it starts from; 0: none.
+        validation_samples: samples on which each unit evaluates its checkpoint; 0: none.
     """
 
     model: ModelConfig
@@ -304,11 +304,6 @@ def _check_together(spec: TrainingSpec) -> None:
             training.objective == "causal_lm" or training.averaging == "rounds",
             ("unsupported_value", "training_config.averaging"),
             f"must be 'rounds' for the objective {training.objective!r}, whose samples have unequal numbers of targets",
-        ),
-        (
-            not spec.validation_samples or not training.round_delay,
-            ("unused_setting", "data_config.validation_samples"),
-            "needs round_delay 0: a delayed unit starts from no checkpoint's model",
         ),
         (
             spec.adapter is None or training.optimizer == "adamw",

@@ -64,13 +64,14 @@ class Unit:
     Attributes:
         spec: the job's specification.
         job_id, round, slot: coordinates, as in :class:`LeafContext`.
-        checkpoint: parameters that the round starts from.
+        checkpoint: parameters that the unit starts from.
         train: the training split, with the shards that the unit reads; None where no step runs.
         slot_state: state after this replica's earlier units.
         environment: environment class, 0x hex of 32 bytes.
         device: ``"cpu"`` or ``"cuda"``.
         base: weights of the frozen base model by file name, of an adapter's unit.
         validation: the validation split with the shards that the unit evaluates; None evaluates nothing.
+        evaluated: the checkpoint's own parameters, if its payload has changed those that the unit starts from.
     """
 
     spec: TrainingSpec
@@ -84,6 +85,7 @@ class Unit:
     device: str = "cpu"
     base: Mapping[str, Path] | None = None
     validation: Split | None = None
+    evaluated: NamedArrays | None = None
 
     @property
     def place(self) -> LeafContext:
@@ -104,7 +106,7 @@ class UnitResult:
             that the last leaf commits to this payload and this replica state.
         train_loss: mean loss in nats over the last segment.
         steps: inner steps done.
-        evaluation: record of the losses at the start (``evaluate.sums``); empty if the unit evaluates nothing.
+        evaluation: record of the checkpoint's losses (``evaluate.sums``); empty if the unit evaluates nothing.
     """
 
     payload: bytes

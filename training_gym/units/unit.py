@@ -156,7 +156,7 @@ def unit_result(unit: Unit, digests: Sequence[bytes], state: NamedArrays, loss: 
     payload, error_feedback = compress(unit, state)
     slot_state = ReplicaState(error_feedback, moments_of(state), steps_after(unit, unit.spec.segments))
     digest, parameters = slot_state.digest(), tensor_digest(parameters_of(state))
-    evaluation = evaluate_start(unit)
+    evaluation = evaluate_checkpoint(unit)
     return UnitResult(
         payload=payload,
         slot_state=slot_state,
@@ -170,14 +170,14 @@ def unit_result(unit: Unit, digests: Sequence[bytes], state: NamedArrays, loss: 
     )
 
 
-def evaluate_start(unit: Unit) -> bytes:
-    """Return the record of the unit's validation samples on its start model, or empty."""
+def evaluate_checkpoint(unit: Unit) -> bytes:
+    """Return the record of the unit's validation samples on its checkpoint's model, or empty."""
     if unit.validation is None:
         return b""
     numbers = evaluated_numbers(unit.spec, unit.slot, unit.validation.order)
     if not numbers:
         return b""
-    network = network_of(unit, unit.checkpoint)
+    network = network_of(unit, unit.checkpoint if unit.evaluated is None else unit.evaluated)
     return sums_of(unit.spec, network, unit.validation, numbers, unit.device).to_bytes()
 
 

@@ -204,7 +204,7 @@ def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
         own = [unit for unit in units.values() if unit.round == number]
         state = round_state(session, job, own, settings)
         if state.can_close(utc_now()):
-            take_unit_losses(session, job_id, spec, own)
+            take_unit_losses(session, job, spec)
         checkpoints = checkpoints_repository.checkpoints(session, job_id)
         rollback, losses = needed_rollback(checkpoints, own, job.nodes), known_losses(checkpoints)
         if rollback is not None and (state.can_close(utc_now()) or rollback.reason == DIVERGED):

@@ -26,6 +26,13 @@ def evaluated_between(session: Session, row: Checkpoint, first: int, limit: int)
     return list(session.scalars(query.order_by(Checkpoint.round.desc()).limit(limit)))
 
 
+def unknown_between(session: Session, job_id: str, first: int, last: int) -> list[Checkpoint]:
+    """Return the checkpoints without a loss from one round to another, ascending."""
+    is_between = (Checkpoint.round >= first, Checkpoint.round <= last, Checkpoint.validation_loss.is_(None))
+    query = select(Checkpoint).where(Checkpoint.job_id == job_id, *is_between)
+    return list(session.scalars(query.order_by(Checkpoint.round)))
+
+
 def rolled_back(session: Session, job_id: str) -> list[Checkpoint]:
     """Return the job's checkpoints that repeat an earlier one."""
     query = select(Checkpoint).where(Checkpoint.job_id == job_id, Checkpoint.rolled_back_to.is_not(None))

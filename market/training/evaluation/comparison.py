@@ -14,7 +14,7 @@ from market.training.checkpoints import repository as checkpoints_repository
 from market.training.checkpoints.models import Checkpoint
 from market.training.checkpoints.service import loss_in, loss_of
 from market.training.units import repository as units_repository
-from training_gym.evaluate.sums import LossSums, near_median
+from training_gym.evaluate.sums import near_median
 from training_gym.spec.config import TrainingSpec
 from zoo_protocol.verification.training_faults import KnownLoss, has_risen, is_worse, rise
 
@@ -29,7 +29,7 @@ def flag_if_worse(session: Session, spec: TrainingSpec, row: Checkpoint) -> None
     if not earlier:
         return
     best = min(earlier, key=lambda one: loss_in(one).known())
-    losses = _unit_losses(session, row.job_id, (best.round, row.round))
+    losses = _unit_losses(session, row.job_id, (best.cid, row.cid))
     if has_risen(_by_evaluator(best, losses), _by_evaluator(row, losses)):
         for unit in units_repository.included_units(session, row.job_id, row.round - 1):
             unit.doubts = [*(unit.doubts or []), WORSE_MODEL]
@@ -61,18 +61,15 @@ def _after_warmup(spec: TrainingSpec) -> int:
 
 
 def _unit_losses(
-    session: Session, job_id: str, rounds: Collection[int] | None = None
-) -> dict[int, dict[int, KnownLoss]]:
-    """Return the losses that units state, without those far from the median, by round and slot."""
-    records: dict[int, dict[int, LossSums]] = {}
-    for round_, slot, record in units_repository.evaluations(session, job_id, rounds):
-        records.setdefault(round_, {})[slot] = LossSums.from_bytes(record.encode())
+    session: Session, job_id: str, checkpoints: Collection[str] | None = None
+) -> dict[str, dict[int, KnownLoss]]:
+    """Return the losses that units state, without those far from the median, by checkpoint and slot."""
     return {
-        round_: {slot: loss_of(one).known() for slot, one in near_median(of_round).items()}
-        for round_, of_round in records.items()
+        checkpoint: {slot: loss_of(one).known() for slot, one in near_median(records).items()}
+        for checkpoint, records in units_repository.evaluations(session, job_id, checkpoints).items()
     }
 
 
-def _by_evaluator(row: Checkpoint, losses: Mapping[int, Mapping[int, KnownLoss]]) -> Mapping[int, KnownLoss]:
+def _by_evaluator(row: Checkpoint, losses: Mapping[str, Mapping[int, KnownLoss]]) -> Mapping[int, KnownLoss]:
     """Return a model's losses by slot; the market's is under its number of samples, negative."""
-    return losses.get(row.round) or {-(row.validation_samples or 0): loss_in(row).known()}
+    return losses.get(row.cid) or {-(row.validation_samples or 0): loss_in(row).known()}

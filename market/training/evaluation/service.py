@@ -9,7 +9,7 @@ Exclusion from an aggregation is decided separately, by reproducible rules (:mod
 counts as a flag.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 
 from sqlalchemy.orm import Session
@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 from market.domain.lifecycle import JobStatus
 from market.domain.verification.sampling import FLAGGED_UNITS
 from market.jobs import repository as jobs_repository
+from market.jobs.models import Job
 from market.platform.db.session import Database, enqueue_after_commit
 from market.platform.events.service import emit
 from market.platform.storage.client import Storage
@@ -36,12 +37,12 @@ from market.training.evaluation.comparison import flag_if_worse
 from market.training.leases import evaluations
 from market.training.units import repository as units_repository
 from market.training.units.facts import UnitSummary
-from market.training.units.models import Unit
 from training_gym.compress.link_adaptation import decode_adapted
 from training_gym.compress.payload_format import payload_size
 from training_gym.data.dataset import validation_size
 from training_gym.evaluate.extent import is_by_verifiers, is_enough_of_first
-from training_gym.evaluate.sums import LossSums, pooled
+from training_gym.evaluate.sums import pooled
+from training_gym.exchange.deadlines import quorum
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import PayloadError
 from training_gym.verify.consistency import measure, outlier_flags
@@ -125,35 +126,26 @@ def _newest_unknown(database: Database, job_id: str) -> tuple[TrainingSpec, Chec
             return None
         spec = TrainingSpec.from_dict(job.spec)
         trains = job.status == JobStatus.RUNNING and job.paused_at is None
-        if spec.validation_samples and trains:  # this round's units evaluate its checkpoint
-            unknown = [row for row in unknown if row.round < job.current_round]
+        if spec.validation_samples and trains:  # units of these rounds evaluate their checkpoints
+            unknown = [row for row in unknown if row.round < job.current_round - spec.training.round_delay]
         return (spec, unknown[-1]) if unknown else None
 
 
-def take_unit_losses(session: Session, job_id: str, spec: TrainingSpec, units: Iterable[Unit]) -> None:
-    """Set the loss of the checkpoint that a round's units evaluated, from those delivered.
+def take_unit_losses(session: Session, job: Job, spec: TrainingSpec) -> None:
+    """Set the losses of checkpoints from the records of a quorum of replicas, at the end of a round.
 
-    The market evaluates it if no record counts, and the first model also if the records are too few.
+    With ``round_delay`` most units start from the checkpoint before their round's own. The market evaluates one of
+    fewer replicas, or without a record that counts, and the first model also if the records are too few.
     """
-    done = [unit for unit in units if unit.evaluation]
-    row = checkpoints_repository.checkpoint(session, job_id, done[0].round) if done else None
-    records = list(_records(done).values())
-    if row is None or row.validation_loss is not None or not records:
-        return
-    found = pooled(records)
-    if found is None or (row.round == 0 and not is_enough_of_first(spec, found)):
-        return
-    _record(session, row, loss_of(found))
-    flag_if_worse(session, spec, row)
-
-
-def _records(units: Iterable[Unit]) -> dict[int, LossSums]:
-    """Return the records of delivered units by slot."""
-    return {
-        unit.slot: LossSums.from_bytes(unit.evaluation.encode())
-        for unit in units
-        if unit.evaluation and unit.status in units_repository.EVALUATED_UNIT
-    }
+    oldest = max(0, job.current_round - spec.training.round_delay)
+    newest = job.current_round if job.current_round + 1 == job.rounds else oldest
+    for row in checkpoints_repository.unknown_between(session, job.id, oldest, newest):
+        records = units_repository.evaluations(session, job.id, [row.cid]).get(row.cid, {})
+        found = pooled(list(records.values())) if len(records) >= quorum(job.nodes) else None
+        if found is None or (row.round == 0 and not is_enough_of_first(spec, found)):
+            continue
+        _record(session, row, loss_of(found))
+        flag_if_worse(session, spec, row)
 
 
 def first_loss(

@@ -12,6 +12,7 @@ from market.domain.network import HOUR_US
 from market.jobs.models import Job, Slot
 from market.platform.db.locks import locked
 from market.training.units.models import Unit
+from training_gym.evaluate.sums import LossSums
 
 OPEN_UNIT = (UnitStatus.LEASED, UnitStatus.COMMITTED)
 DELIVERED_UNIT = (UnitStatus.UPLOADED, UnitStatus.CHECKING, UnitStatus.DISPUTED, UnitStatus.VERIFIED)
@@ -50,14 +51,20 @@ def units_of_round(session: Session, job_id: str, round_: int) -> list[Unit]:
     return list(session.scalars(query.execution_options(populate_existing=True)))
 
 
-def evaluations(session: Session, job_id: str, rounds: Collection[int] | None = None) -> list[tuple[int, int, str]]:
-    """Return round, slot and record of the undisputed units that evaluated, by default of all."""
-    query = select(Unit.round, Unit.slot, Unit.evaluation).where(
+def evaluations(
+    session: Session, job_id: str, checkpoints: Collection[str] | None = None
+) -> dict[str, dict[int, LossSums]]:
+    """Return the records of undisputed units by checkpoint and slot, by default of all checkpoints."""
+    query = select(Unit.start_checkpoint_cid, Unit.slot, Unit.evaluation).where(
         Unit.job_id == job_id, Unit.evaluation.is_not(None), Unit.status.in_(EVALUATED_UNIT)
     )
-    if rounds is not None:
-        query = query.where(Unit.round.in_(rounds))
-    return [(round_, slot, record) for round_, slot, record in session.execute(query) if record]
+    if checkpoints is not None:
+        query = query.where(Unit.start_checkpoint_cid.in_(checkpoints))
+    found: dict[str, dict[int, LossSums]] = {}
+    for checkpoint, slot, record in session.execute(query.order_by(Unit.round, Unit.id)):
+        if record:  # overlapped rounds may evaluate one checkpoint twice, on the same samples
+            found.setdefault(checkpoint, {}).setdefault(slot, LossSums.from_bytes(record.encode()))
+    return found
 
 
 def included_units(session: Session, job_id: str, round_: int) -> list[Unit]:

@@ -23,7 +23,7 @@ from training_gym.spec.config import TrainingSpec
 from training_gym.spec.costs import flops_per_unit
 from training_gym.spec.errors import ResultMismatch
 from training_gym.units.trace import Unit, check_result, state_digest, state_path
-from training_gym.units.unit import evaluate_start, replay_segment, run_unit
+from training_gym.units.unit import evaluate_checkpoint, replay_segment, run_unit
 from zoo_protocol.verification.training_faults import (
     LARGEST_LOSS,
     LOSS_NOT_FINITE,
@@ -164,7 +164,7 @@ def test_impossible_record_is_refused(changes: dict[str, int]) -> None:
 def test_weight_counts_the_evaluation() -> None:
     without, once = (flops_per_unit(evaluating_unit(0, samples).spec) for samples in (0, 1))
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:  # others are not counted
-        evaluate_start(evaluating_unit(0, 1))
+        evaluate_checkpoint(evaluating_unit(0, 1))
     assert once - without == counter.get_total_flops()
 
 

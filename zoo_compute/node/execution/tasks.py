@@ -130,14 +130,13 @@ def take_unit(task: Task, environment: str, device: str) -> Unit:
     """
     spec = take_spec(task)
     wanted = require_environment(task, environment)
+    checkpoint, eager = map_state(spec, take_path(task, "checkpoint")), take_optional_file(task, "eager_payload")
     return Unit(
         spec=spec,
         job_id=take_hash(task, "job_id"),
         round=take_count(task, "round", spec.training.rounds),
         slot=take_count(task, "slot", 1 << 32),
-        checkpoint=start_parameters(
-            spec, map_state(spec, take_path(task, "checkpoint")), take_optional_file(task, "eager_payload")
-        ),
+        checkpoint=start_parameters(spec, checkpoint, eager),
         train=take_split(task, spec, "train_data"),
         slot_state=start_slot_state(
             spec, take_optional_path(task, "slot_state"), take_optional_file(task, "restored_payload")
@@ -146,6 +145,7 @@ def take_unit(task: Task, environment: str, device: str) -> Unit:
         device=device,
         base=take_base(task),
         validation=None if task.get("validation_data") is None else take_split(task, spec, "validation_data"),
+        evaluated=None if eager is None else checkpoint,
     )
 
 
