@@ -190,8 +190,6 @@ def _outer_settings(training: TrainingConfig) -> str:
 def _require_new_data(
     storage: Storage, spec: TrainingSpec, found: CheckpointManifest, spec_of: Callable[[str], TrainingSpec | None]
 ) -> None:
-    if (before := spec_of(found.job_id)) is not None:
-        _require_named_starts(spec, before)
     least = _least_start_round(storage, spec, found, spec_of)
     if spec.start_round < least:
         raise InvalidSpec(
@@ -204,7 +202,7 @@ def _require_new_data(
 
 
 def _require_named_starts(spec: TrainingSpec, before: TrainingSpec) -> None:
-    """Refuse an order of data without a model of the start checkpoint's job.
+    """Refuse an order of data without a model of an earlier job.
 
     That model may have read in this order.
     """
@@ -216,10 +214,11 @@ def _require_named_starts(spec: TrainingSpec, before: TrainingSpec) -> None:
     ):
         if own is None and needed is not None:
             raise InvalidSpec(
-                f"{field} is missing; expected {needed}, as in the start checkpoint's job. Without it the data come in "
-                "an order in which that model may have read them.",
+                f"{field} is missing; expected {needed}, as in the job before. Without it the data come in an order in "
+                "which that model may have read them.",
                 field=field,
-                remedy="Give it, and as start_round the rounds that are read. Or give another training_config.seed.",
+                remedy="Give it in a job file, with the rounds that are read as start_round, 1 at least. Or give "
+                "another training_config.seed.",
                 extra={"reason": "repeated_data"},
             )
 
@@ -229,7 +228,7 @@ def _least_start_round(
 ) -> int:
     """Return the first round whose data no job has read up to the start checkpoint ``found``.
 
-    Of these jobs the newest one that read in this job's order counts.
+    Of these jobs the newest one that read in this job's order counts. Raises as :func:`_require_named_starts`.
     """
     before = spec_of(found.job_id)
     if before is None:
@@ -237,6 +236,7 @@ def _least_start_round(
     for _ in range(_MOST_JOBS_BEFORE):
         if _data_order(before) == _data_order(spec):
             return math.ceil((before.start_round + found.round) * samples_per_round(before) / samples_per_round(spec))
+        _require_named_starts(spec, before)
         if before.start_checkpoint is None:
             return 0
         try:

@@ -93,7 +93,7 @@ def verify_job(
     losses = checks.losses(loss)
     losses.checkpoints()
     if joins is not None:
-        joins.joins(rounds)
+        joins.joins(rounds, keeps_replaced=loss is not None)
         losses.replaced_model(joins.replaced)
     rollbacks = {} if joins is None else joins.rollbacks()
     result.receipt = build_receipt(record, opened, settlement, slashes, rollbacks, chain.treasury_balance())

@@ -71,6 +71,7 @@ class Rounds:
         self._manifests: list[CheckpointManifest] = []
         self._aggregations: list[AggregationRecord] = []
         self._state: tuple[int, OuterState] | None = None  # of the last join, by the round that it starts
+        self._keeps_replaced = False
         self.replaced: bytes | None = None
         """Final model that a joined last round gives, if an earlier one was delivered for its loss."""
 
@@ -110,6 +111,8 @@ class Rounds:
         delivered = {(unit.round, unit.slot, unit.payload_cid) for unit in self._usable_units(round_)}
         nodes = self._nodes()
         late = [staleness_weight(rounds) for rounds in range(1, MAX_STALENESS + 1)]
+        places = [one.place for one in found.payloads]
+        self._expect("wrong_aggregation", f"{where}.payloads", sorted(set(places)), sorted(places))
         for one in found.payloads:
             age = round_ - one.round
             placed = one.place == one.slot + age * nodes and one.weight in ([WEIGHT_ONE] if age == 0 else late)
@@ -217,8 +220,9 @@ class Rounds:
         if payload is not None:
             self._expect("wrong_payload", f"{where}.top_k", level, top_k_of(payload))
 
-    def joins(self, last: int | None) -> None:
+    def joins(self, last: int | None, *, keeps_replaced: bool) -> None:
         """Join the payloads of the ``last`` rounds again (None: all), and compare the checkpoints."""
+        self._keeps_replaced = keeps_replaced
         rounds = range(len(self._aggregations))
         for round_ in rounds if last is None else rounds[max(0, len(rounds) - last) :]:
             self.join(round_)
@@ -298,8 +302,9 @@ class Rounds:
     def _compare(self, round_: int, state: OuterState) -> tuple[int, OuterState] | None:
         where, done, made = f"rounds[{round_}]", self._aggregations[round_], self._manifests[round_ + 1]
         if done.rolled_back_to is not None:
-            if done.rollback_reason == FINAL_LOSS and (replaced := self._joined(round_, state)) is not None:
-                self.replaced = save_state(replaced.parameters)
+            if self._keeps_replaced and done.rollback_reason == FINAL_LOSS:
+                replaced = self._joined(round_, state)
+                self.replaced = None if replaced is None else save_state(replaced.parameters)
             return self._compare_rollback(round_, done.rolled_back_to)
         found = self._joined(round_, state)
         if found is None:

@@ -54,10 +54,48 @@ def test_units_evaluate_their_start(world: World, nodes: list[str], monkeypatch:
     assert [(one["round"], one["validation_samples"]) for one in (first, second)] == [(0, 16), (1, 6)]
 
 
-def evaluated_job(world: World, nodes: list[str], samples: int, rounds: int) -> str:
+def test_overlapped_units_evaluate_checkpoint_before(
+    world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the second round on, units start from the checkpoint before their round's own."""
+    job_id = evaluated_job(world, nodes, samples=4, rounds=3, round_delay=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(evaluation, "model_loss", raising(AssertionError("the market evaluated a checkpoint")))
+        for loss, known in ((2.5, ["2.500000", None]), (3.5, ["2.500000", None, None])):
+            for node in nodes:
+                world.work(node, evaluation=LossSums.of([loss] * 4, [1] * 4).to_bytes().decode()).deliver()
+                world.dispatch(job_id)
+            world.end_round(job_id)
+            evaluation.validate(world.database, world.settings, world.storage, job_id)  # leaves it to the next units
+            assert losses(world, job_id) == known
+    assert {unit.start_checkpoint_cid for unit in world.units(job_id, round=2)} == {world.checkpoint(job_id, 1)}
+    for node in nodes:
+        world.work(node, evaluation=LossSums.of([2.0] * 4, [1] * 4).to_bytes().decode()).deliver()
+    world.end_round(job_id)
+    first, second, *_ = losses(world, job_id)
+    assert (first, second) == ("2.500000", "2.000000")
+
+
+def test_few_overlapped_records_are_no_loss(world: World, nodes: list[str]) -> None:
+    """One replica alone evaluates the last checkpoint before the end, and could feign a spike."""
+    job_id = evaluated_job(world, nodes, samples=4, rounds=2, round_delay=1)
+    for node in nodes:
+        world.work(node, evaluation=LossSums.of([2.5] * 4, [1] * 4).to_bytes().decode()).deliver()
+        if node != nodes[3]:
+            world.dispatch(job_id)
+    world.end_round(job_id)
+    for loss, node in enumerate(nodes, start=2):
+        world.work(node, evaluation=LossSums.of([float(loss)] * 4, [1] * 4).to_bytes().decode()).deliver()
+    [last] = {unit.slot for unit in world.units(job_id, round=1) if unit.start_eager_payload_cid is None}
+    assert nodes[last] == nodes[3]
+    world.end_round(job_id)
+    assert losses(world, job_id)[:2] == ["2.500000", None]
+
+
+def evaluated_job(world: World, nodes: list[str], samples: int, rounds: int, round_delay: int = 0) -> str:
     """Return a running job whose units evaluate so many samples each."""
     document = world.spec.to_dict()
-    training = {**document["training_config"], "rounds": rounds}
+    training = {**document["training_config"], "rounds": rounds, "round_delay": round_delay}
     data = {**document["data_config"], "validation_samples": samples}
     return world.running(nodes, document={**document, "training_config": training, "data_config": data})
 

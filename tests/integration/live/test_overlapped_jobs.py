@@ -17,10 +17,14 @@ from kit.payments.cancelled_jobs import cancel_now
 from kit.verification.live_fixtures import CHEAT_ACCOUNT, Node
 
 from market.training.aggregation import service as aggregation
+from market.training.checkpoints import repository as checkpoints_repository
+from market.training.checkpoints.service import load_parameters, validation_split
 from market.training.leases.schemas import LeaseKind
 from market.training.units.models import Unit
 from training_gym.aggregate.aggregation import Aggregate, aggregate
 from training_gym.aggregate.robust import Verdict
+from training_gym.evaluate.loss import evaluate_samples
+from training_gym.spec.config import TrainingSpec
 from zoo_compute.audit.receipt import verify_job
 from zoo_compute.audit.settlements import fetch_record
 from zoo_compute.chain.disputes import DisputePhase
@@ -46,7 +50,7 @@ def test_overlapped_job_is_settled_despite_excluded_payload(
 ) -> None:
     other = provider(live, CHEAT_ACCOUNT)
     verifiers = [staked_verifier(live, account) for account in (ACCUSER, wallet(9))]
-    job_id = live.job_of([honest, other], rounds=4, round_delay=1)
+    job_id = live.job_of([honest, other], rounds=4, round_delay=1, validation_samples=4)
     live.train_all(job_id, honest, other)
     with monkeypatch.context() as patch:
         patch.setattr(aggregation, "aggregate_payloads", without_replica_1)
@@ -66,6 +70,7 @@ def test_overlapped_job_is_settled_despite_excluded_payload(
     assert {place: cid for place, cid in restored.items() if cid} == {(2, 1): left_out.payload_cid}
     assert left_out.included is False
     assert (live.slashes(), honest.failures, other.failures) == ([], [], [])
+    check_losses(live, job_id)
 
     job = live.settle_job(job_id)
     total = 4 * live.unit_pay(job)
@@ -73,6 +78,16 @@ def test_overlapped_job_is_settled_despite_excluded_payload(
     job = live.check_paid(job_id)
     check_receipt(live, job_id)
     assert job.reason == "completed"
+
+
+def check_losses(live: EndingsWorld, job_id: str) -> None:
+    """Check that all but the last checkpoint before the end have the loss that their units stated."""
+    spec = TrainingSpec.from_dict(live.read(job_id).spec)
+    *evaluated, _, _ = live.call(checkpoints_repository.checkpoints, job_id)
+    split = validation_split(live.storage, spec)
+    for row in evaluated:
+        found = evaluate_samples(spec, load_parameters(live.storage, spec, row.cid), split, 8)
+        assert (row.validation_loss, row.validation_samples) == (f"{found.loss:.6f}", 8)
 
 
 def staked_verifier(live: EndingsWorld, account: Wallet) -> Node:

@@ -151,6 +151,11 @@ def test_continuation_names_first_model(services: Services, body: Body, missing:
     model = storage.put(initial_checkpoint(plain), max_bytes=1 << 20).cid
     known = {"0x" + "1" * 64: before}
     start = {"start_checkpoint": checkpoint_of(storage, "0x" + "1" * 64, model, round_=5), "start_round": 5}
+    between = replace(before, dataset="c" * 59, start_checkpoint=start["start_checkpoint"], start_round=5)
+    known["0x" + "2" * 64] = between
+    later = {"start_checkpoint": checkpoint_of(storage, "0x" + "2" * 64, model, round_=1)}
+    with pytest.raises(InvalidSpec, match=f"{field} is missing"):
+        require_start(storage, replace(plain, **later), known.get)
     with pytest.raises(InvalidSpec, match=f"{field} is missing; expected {'b' * 59}") as refused:
         require_start(storage, replace(plain, **start), known.get)
     assert (refused.value.field, refused.value.extra) == (field, {"reason": "repeated_data"})

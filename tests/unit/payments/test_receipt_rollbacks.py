@@ -11,7 +11,7 @@ from kit.payments.rollbacks import roll_back
 from training_gym.aggregate.outer_step import initial_outer_state, save_outer_state
 from training_gym.data.dataset import DatasetManifest, Split, validation_size
 from zoo_compute.audit import rounds
-from zoo_compute.audit.receipt import verify_job
+from zoo_compute.audit.receipt import verify_job, verify_round
 from zoo_compute.terminal.receipts import print_receipt
 from zoo_protocol.payments.job_record import AggregationRecord
 
@@ -181,12 +181,25 @@ def test_replaced_final_model_is_evaluated_as_market_does() -> None:
     assert loss.samples == [*(256 << doubled for doubled in range(20) if 256 << doubled < size), size]
 
 
+@pytest.mark.parametrize("is_joined", [True, False], ids=["joined", "unchecked"])
+def test_repeated_place_is_found(is_joined: bool) -> None:
+    """A join of fewer payloads than the record lists would show nothing."""
+    world = World()
+    loss = Losses(world, 2.9)
+    record = AggregationRecord.from_bytes(world.files[world.manifest(2).aggregation or ""])
+    world.relink(2, aggregation=world.put(replace(record, payloads=record.payloads * 2).to_bytes()))
+    assert world.codes() == {"wrong_aggregation"}
+    roll_back(world, reason="final_loss")
+    assert world.codes(loss if is_joined else None) == {"wrong_aggregation"}
+
+
 def test_replaced_final_model_needs_payloads() -> None:
     world = World()
     loss = Losses(world, 2.9)
     roll_back(world, reason="final_loss")
     del world.files[world.record.units[2].payload_cid or ""]
     assert world.codes(loss) == {"unresolvable"}
+    assert {one.where for one in verify_round(world.job_id, 1, world, world).findings} == set()  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

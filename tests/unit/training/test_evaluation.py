@@ -18,6 +18,7 @@ from training_gym.evaluate import loss as evaluation
 from training_gym.evaluate.extent import MAX_FINAL_WINDOWS, MAX_WINDOWS, evaluation_limit
 from training_gym.evaluate.loss import evaluate, mean_loss
 from training_gym.evaluate.sums import LossSums, pooled
+from training_gym.exchange.early_start import start_parameters
 from training_gym.model.layout import Arrays, initial_parameters
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.costs import flops_per_unit
@@ -127,6 +128,16 @@ def test_slots_combine_to_loss_of_their_union(tmp_path: Path) -> None:
     assert unit.validation is not None
     assert found == evaluate(unit.spec, dict(unit.checkpoint), unit.validation, MAX_WINDOWS)
     assert run_unit(evaluating_unit(2, windows=10), tmp_path).evaluation == b""  # none is left for it
+
+
+def test_early_start_is_not_evaluated(tmp_path: Path) -> None:
+    """Its own payload has changed the parameters that the unit starts from."""
+    unit = evaluating_unit(1)
+    payload = run_unit(unit, tmp_path).payload
+    early = replace(unit, checkpoint=start_parameters(unit.spec, unit.checkpoint, payload), evaluated=unit.checkpoint)
+    plain, result, moved = (run_unit(one, tmp_path) for one in (unit, early, replace(early, evaluated=None)))
+    assert (result.evaluation, result.payload) == (plain.evaluation, moved.payload)
+    assert moved.evaluation != plain.evaluation
 
 
 @pytest.mark.parametrize("segment_steps", [2, 4])
