@@ -81,9 +81,9 @@ def test_overlapped_job_is_settled_despite_excluded_payload(
 
 
 def check_losses(live: EndingsWorld, job_id: str) -> None:
-    """Check that all but the last checkpoint before the end have the loss that their units stated."""
+    """Check the losses by units: not of the first model, of two replicas, and of the last round's start."""
     spec = TrainingSpec.from_dict(live.read(job_id).spec)
-    *evaluated, _, _ = live.call(checkpoints_repository.checkpoints, job_id)
+    _, *evaluated, _, _ = live.call(checkpoints_repository.checkpoints, job_id)
     split = validation_split(live.storage, spec)
     for row in evaluated:
         found = evaluate_samples(spec, load_parameters(live.storage, spec, row.cid), split, 8)
@@ -107,7 +107,7 @@ def check_receipt(live: EndingsWorld, job_id: str) -> None:
 
 
 def ahead(live: EndingsWorld, node: Node, second: Executor | None = None) -> Unit:
-    job_id = live.job_of([node], rounds=2, round_delay=1)
+    job_id = live.job_of([node], rounds=2, round_delay=1, validation_samples=4)
     live.work_off(node, LeaseKind.TRAIN)
     live.dispatch(job_id)
     if second is not None:
