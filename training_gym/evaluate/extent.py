@@ -30,9 +30,22 @@ LEAST_SAMPLES = 16
 
 def evaluation_limit(spec: TrainingSpec, round_: int) -> int:
     """Return the most samples for a checkpoint: more for the first and the last."""
-    is_in_receipt = round_ in (0, spec.training.rounds)
-    least, most = (MAX_WINDOWS, MAX_FINAL_WINDOWS) if is_in_receipt else (LEAST_SAMPLES, MAX_WINDOWS)
+    if round_ not in (0, spec.training.rounds):
+        return _limit(spec, LEAST_SAMPLES, MAX_WINDOWS)
+    return _limit(spec, MAX_WINDOWS, MAX_FINAL_WINDOWS)
+
+
+def _limit(spec: TrainingSpec, least: int, most: int) -> int:
     return max(least, min(most, MAX_FLOPS // flops_per_evaluation(spec)))
+
+
+def evaluated_every(spec: TrainingSpec) -> int:
+    """Return after how many rounds the market evaluates a checkpoint, not the first or last.
+
+    The payer does not pay for it. So all of a job take at most ``MAX_FLOPS``, or one evaluation.
+    """
+    each = _limit(spec, LEAST_SAMPLES, MAX_WINDOWS) * flops_per_evaluation(spec)
+    return math.ceil(spec.training.rounds * each / MAX_FLOPS)
 
 
 def is_by_verifiers(spec: TrainingSpec, size: int) -> bool:

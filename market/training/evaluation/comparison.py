@@ -63,7 +63,7 @@ def _after_warmup(spec: TrainingSpec) -> int:
 def _unit_losses(
     session: Session, job_id: str, checkpoints: Collection[str] | None = None
 ) -> dict[str, dict[int, KnownLoss]]:
-    """Return the losses that units state, without those far from the median, by checkpoint and slot."""
+    """Return the losses near the median that units state, by checkpoint and slot."""
     return {
         checkpoint: {slot: loss_of(one).known() for slot, one in near_median(records).items()}
         for checkpoint, records in units_repository.evaluations(session, job_id, checkpoints).items()

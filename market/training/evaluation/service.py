@@ -40,7 +40,7 @@ from market.training.units.facts import UnitSummary
 from training_gym.compress.link_adaptation import decode_adapted
 from training_gym.compress.payload_format import payload_size
 from training_gym.data.dataset import validation_size
-from training_gym.evaluate.extent import is_by_verifiers, is_enough_of_first
+from training_gym.evaluate.extent import evaluated_every, is_by_verifiers, is_enough_of_first
 from training_gym.evaluate.sums import pooled
 from training_gym.exchange.deadlines import quorum
 from training_gym.spec.config import TrainingSpec
@@ -120,19 +120,21 @@ def validate(database: Database, settings: Settings, storage: Storage, job_id: s
 
 def _newest_unknown(database: Database, job_id: str) -> tuple[TrainingSpec, Checkpoint] | None:
     with database.transaction() as session:
-        unknown = [row for row in checkpoints_repository.checkpoints(session, job_id) if row.validation_loss is None]
+        rows = checkpoints_repository.checkpoints(session, job_id)
         job = jobs_repository.job(session, job_id)
-        if job is None or not unknown:
+        if job is None or not rows:
             return None
         spec = TrainingSpec.from_dict(job.spec)
-        trains = job.status == JobStatus.RUNNING and job.paused_at is None
+        trains, every = job.status == JobStatus.RUNNING and job.paused_at is None, evaluated_every(spec)
+        unknown = [row for row in rows if row.round % every == 0 or (row is rows[-1] and not trains)]
+        unknown = [row for row in unknown if row.validation_loss is None]
         if spec.validation_samples and trains:  # units of these rounds evaluate their checkpoints
             unknown = [row for row in unknown if row.round < job.current_round - spec.training.round_delay]
         return (spec, unknown[-1]) if unknown else None
 
 
 def take_unit_losses(session: Session, job: Job, spec: TrainingSpec) -> None:
-    """Set the losses of checkpoints from the records of a quorum of replicas, at the end of a round.
+    """Set losses of checkpoints from the records of a quorum, at the end of a round.
 
     With ``round_delay`` most units start from the checkpoint before their round's own. The market evaluates one of
     fewer replicas, or without a record that counts, and the first model also if the records are too few.

@@ -54,7 +54,7 @@ def units_of_round(session: Session, job_id: str, round_: int) -> list[Unit]:
 def evaluations(
     session: Session, job_id: str, checkpoints: Collection[str] | None = None
 ) -> dict[str, dict[int, LossSums]]:
-    """Return the records of undisputed units by checkpoint and slot, by default of all checkpoints."""
+    """Return the records of undisputed units by checkpoint and slot; None: of all checkpoints."""
     query = select(Unit.start_checkpoint_cid, Unit.slot, Unit.evaluation).where(
         Unit.job_id == job_id, Unit.evaluation.is_not(None), Unit.status.in_(EVALUATED_UNIT)
     )

@@ -5,8 +5,10 @@ import pytest
 from kit.errors import raising
 from kit.jobs.jobs_fixtures import World
 from kit.jobs.rollbacks import spiked_job
-from sqlalchemy import select
+from sqlalchemy import select, update
 
+from market.jobs.models import Job
+from market.platform.db.base import utc_now
 from market.platform.events.models import JobEventRow
 from market.training.checkpoints import repository as checkpoints_repository
 from market.training.evaluation import service as evaluation
@@ -148,6 +150,20 @@ def test_market_flags_round_before_worse_model(world: World, nodes: list[str]) -
     job_id = spiked_job(world, nodes, rounds=5)
     flagged = {unit.round for unit in world.units(job_id) if "worse_model" in (unit.doubts or [])}
     assert flagged == {1}
+
+
+def test_market_evaluates_some_checkpoints(world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large model has few, and the last one of a job that trains no more."""
+    monkeypatch.setattr(evaluation, "evaluated_every", lambda spec: 2)
+    job_id = evaluated_job(world, nodes, samples=0, rounds=5)
+    for _ in range(3):
+        world.deliver_all(nodes)
+        world.end_round(job_id)
+        evaluation.validate(world.database, world.settings, world.storage, job_id)
+    assert [loss is not None for loss in losses(world, job_id)] == [True, False, True, False]
+    world.execute(update(Job).where(Job.id == job_id).values(paused_at=utc_now()))
+    evaluation.validate(world.database, world.settings, world.storage, job_id)
+    assert [loss is not None for loss in losses(world, job_id)] == [True, False, True, True]
 
 
 def test_market_evaluates_first_model_of_few_records(world: World, nodes: list[str]) -> None:

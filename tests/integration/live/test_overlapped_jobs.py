@@ -81,7 +81,7 @@ def test_overlapped_job_is_settled_despite_excluded_payload(
 
 
 def check_losses(live: EndingsWorld, job_id: str) -> None:
-    """Check the losses by units: not of the first model, of two replicas, and of the last round's start."""
+    """Check all losses by units. Two replicas state none of the first model."""
     spec = TrainingSpec.from_dict(live.read(job_id).spec)
     _, *evaluated, _, _ = live.call(checkpoints_repository.checkpoints, job_id)
     split = validation_split(live.storage, spec)

@@ -11,6 +11,7 @@ from training_gym.evaluate.extent import (
     MAX_FLOPS,
     affordable_samples,
     check_record,
+    evaluated_every,
     evaluation_limit,
     is_by_verifiers,
     is_enough,
@@ -68,6 +69,16 @@ def test_costly_evaluation_is_left_to_market(training: dict[str, Any], nodes: in
     found = settings_with_samples(job(training), nodes, lambda _: pytest.fail("reads a dataset"))
     assert found == {"dataset": CID, "validation_samples": 0}
     assert completed(training, nodes).to_dict()["data_config"] == {"dataset": CID, "replicas": nodes}
+
+
+def test_market_evaluates_within_limit() -> None:
+    large, rounds = {"hidden_size": 1024, "num_hidden_layers": 8, "num_attention_heads": 8, "sequence_length": 512}, 300
+    for model in (MODEL, MODEL | large, MODEL | large | {"num_hidden_layers": 64, "sequence_length": 4096}):
+        spec = TrainingSpec.from_dict(job({"rounds": rounds}) | {"model_config": model}, 2)
+        every, one = evaluated_every(spec), evaluation_limit(spec, 1) * flops_per_evaluation(spec)
+        assert (rounds // every) * one <= max(one, MAX_FLOPS)
+        assert every == 1 or rounds / (every - 1) * one > MAX_FLOPS
+    assert evaluated_every(TrainingSpec.from_dict(job({"rounds": rounds}))) == 1
 
 
 @pytest.mark.parametrize(("samples", "taken"), [(0, 0), (1, 0), (3, 3), (8, 8), (9, 8), (MAX_EVALUATED, 8)])
