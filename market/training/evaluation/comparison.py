@@ -15,6 +15,7 @@ from market.training.checkpoints.models import Checkpoint
 from market.training.checkpoints.service import loss_in, loss_of
 from market.training.units import repository as units_repository
 from training_gym.evaluate.sums import near_median
+from training_gym.exchange.deadlines import quorum
 from training_gym.spec.config import TrainingSpec
 from zoo_protocol.verification.training_faults import KnownLoss, has_risen, is_worse, rise
 
@@ -29,7 +30,7 @@ def flag_if_worse(session: Session, spec: TrainingSpec, row: Checkpoint) -> None
     if not earlier:
         return
     best = min(earlier, key=lambda one: loss_in(one).known())
-    losses = _unit_losses(session, row.job_id, (best.cid, row.cid))
+    losses = _unit_losses(session, spec, row.job_id, (best.cid, row.cid))
     if has_risen(_by_evaluator(best, losses), _by_evaluator(row, losses)):
         for unit in units_repository.included_units(session, row.job_id, row.round - 1):
             unit.doubts = [*(unit.doubts or []), WORSE_MODEL]
@@ -46,7 +47,7 @@ def better_models(database: Database, spec: TrainingSpec, job_id: str, final: Kn
         known = [one for one in rows if one.round >= _after_warmup(spec) and one.validation_loss is not None]
         if not known:
             return {}
-        losses = _unit_losses(session, job_id)
+        losses = _unit_losses(session, spec, job_id)
         newest = _by_evaluator(known[-1], losses)
         rises = [rise(_by_evaluator(one, losses), newest) for one in known]
         lowest = min(known, key=lambda one: loss_in(one).known())
@@ -61,12 +62,16 @@ def _after_warmup(spec: TrainingSpec) -> int:
 
 
 def _unit_losses(
-    session: Session, job_id: str, checkpoints: Collection[str] | None = None
+    session: Session, spec: TrainingSpec, job_id: str, checkpoints: Collection[str] | None = None
 ) -> dict[str, dict[int, KnownLoss]]:
-    """Return the losses near the median that units state, by checkpoint and slot."""
+    """Return the losses near the median that units state, by checkpoint and slot.
+
+    Of fewer replicas than a quorum most could lie, so theirs do not count.
+    """
     return {
         checkpoint: {slot: loss_of(one).known() for slot, one in near_median(records).items()}
         for checkpoint, records in units_repository.evaluations(session, job_id, checkpoints).items()
+        if len(records) >= quorum(spec.replicas)
     }
 
 
