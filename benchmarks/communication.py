@@ -38,8 +38,9 @@ Realistic part
 ``--part realistic`` trains a Llama of 2.2 million parameters: 2 slots of 4,096 BPE tokens a step, 4.4 million tokens.
 The text is Python of the standard library and of some packages. ``--size gpu`` has 30.8 million parameters, 4 slots of
 16,384 tokens a step, and 301 million tokens. With two runs at a time, one took 10 to 17 minutes of an H200. Rows start
-with ``realistic_`` for the default method; ``at_96x`` has rounds of 10 steps at 4 bits. Peers have Muon inside. Token
-factors come from dense runs with Muon of three lengths a seed.
+with ``realistic_`` for the default method; ``at_96x`` and ``at_48x`` have rounds of 10 and 5 steps at 4 bits. Peers
+have Muon inside. ``diloco_240x`` has rounds of 54 steps, so it sends 244 times fewer bytes. Token factors come from
+dense runs with Muon of three lengths a seed. ``realistic_equal_bytes_deficit`` compares as in the small part.
 
 A run takes 15 minutes of one core, so ``benchmarks/results/realistic.jsonl`` keeps all results. ``--part all``
 reports them without measuring. ``benchmarks/realistic/settings.py`` states the version that makes a kept run valid. An
@@ -86,6 +87,7 @@ from benchmarks.training.communication_settings import (
     specification,
 )
 from benchmarks.training.corpus import whole_library
+from benchmarks.training.equal_bytes import equal_bytes_deficit
 from benchmarks.training.token_factor import token_factor
 from benchmarks.training.trainers import TORCHFT_PYTHON, Outcome, by_rounds, by_steps, by_torchft
 from training_gym.spec.errors import TrainingDiverged
@@ -236,7 +238,7 @@ def rows_of(seeds: Sequence[dict[str, Outcome]], unit: float, dense: Mapping[str
             bounded = max(factors) > 0.999 * max(dense.values()) / min(dense.values())
             note = "at least: the shortest dense run ends lower" if bounded else ""
             rows.append(row(f"{name}_token_factor", "x", factors, note))
-    deficits = [deficit for found in seeds if (deficit := equal_bytes_deficit(found))]
+    deficits = [deficit for found in seeds if (deficit := equal_bytes_deficit(found, OURS, PEERS))]
     if deficits:
         shares, (worst, *_) = zip(*deficits, strict=True)
         absent = missing_results(seeds)
@@ -251,16 +253,6 @@ def missing_results(seeds: Sequence[Mapping[str, Outcome]]) -> str:
     needs_install = names == ["torchft_diloco"] and not TORCHFT_PYTHON.exists()
     remedy = "make bench-peers was not run" if needs_install else "leave out --kept to measure them"
     return f"{', '.join(names)} left out: {remedy}" if names else ""
-
-
-def equal_bytes_deficit(found: Mapping[str, Outcome]) -> tuple[float, str] | None:
-    """Return the largest relative loss against a peer with no fewer bytes, and that peer."""
-    ours, deficits = [found[name] for name in OURS if name in found], []
-    for name, peer in ((name, found[name]) for name in PEERS if name in found):
-        cheaper = [point.loss for point in ours if point.up <= peer.up and point.down <= peer.down]
-        if cheaper:
-            deficits.append((min(cheaper) / peer.loss - 1, name))
-    return max(deficits, default=None)
 
 
 def main() -> None:

@@ -9,9 +9,10 @@ from typing import Any
 from benchmarks.realistic.corpus import read_corpus
 from benchmarks.realistic.outcomes import ROOT, Outcomes, Run
 from benchmarks.realistic.runs import KeptState, Result, dense, rounds, rounds_without_server
-from benchmarks.realistic.settings import DENSE, METHODS, TRIALS, TUNING_SEED, Size, fits, specification
+from benchmarks.realistic.settings import DENSE, METHODS, OWN, PEERS, TRIALS, TUNING_SEED, Size, fits, specification
 from benchmarks.realistic.trial_runs import growing_rounds, mixed_rounds, overlapped_rounds, rounds_of_shared_moments
 from benchmarks.report import Row, progress, row
+from benchmarks.training.equal_bytes import equal_bytes_deficit
 from benchmarks.training.token_factor import token_factor
 
 TRAIN = {
@@ -145,6 +146,9 @@ def rows_of(size: Size, seeds: Sequence[Mapping[str, Result]], prefix: str) -> l
         if factors:
             bounded = any(is_bound for _, is_bound in factors)
             rows.append(row(f"{own}_token_factor", "x", [value for value, _ in factors], "at least" if bounded else ""))
+    deficits = [deficit for found in seeds if (deficit := equal_bytes_deficit(found, OWN, PEERS))]
+    note = f"each seed's against {', '.join(peer for _, peer in deficits)}"
+    rows += [row(f"{prefix}_equal_bytes_deficit", "share", [one for one, _ in deficits], note)] if deficits else []
     return rows
 
 

@@ -182,10 +182,13 @@ METHODS = {
     "dense": DENSE,
     "ours": OURS,
     "at_96x": _ours(10, 4),
+    "at_48x": _ours(5, 4, error_feedback_decay=0.5),
     "diloco": _diloco(10, 1.0, 0.0),
-    "sparseloco": _sparseloco(15, 1024),
+    "diloco_240x": _diloco(54, 1.0, 0.0),
+    "sparseloco": _sparseloco(10, 1024),
 }
 """Methods with results; ``ours``, a job's defaults, has the ``realistic_`` rows."""
+OWN, PEERS = ("ours", "at_96x", "at_48x"), ("diloco", "diloco_240x", "sparseloco")
 _SPARSE = {"top_k": 512, "down_top_k": 512}
 TUNING_SEED = 100
 """Of the first run of a trial; further ones count on."""
@@ -228,12 +231,15 @@ TRIALS: dict[str, Method] = {
     "rounds of 10": _ours(10),
     "rounds of 10, 4 bits": _ours(10, 4),
     "rounds of 5": _ours(5),
+    "rounds of 5, 4 bits": _ours(5, 4),
+    "rounds of 5, 4 bits, error feedback 0.5": _ours(5, 4, error_feedback_decay=0.5),
     "rounds of 30, 4 bits": _ours(30, 4),
     **{
         f"DiLoCo, rounds of {steps}, outer rate {rate}, momentum {momentum}": _diloco(steps, rate, momentum)
-        for steps in (5, 10, 30)
+        for steps in (5, 10, 30, 54)
         for rate, momentum in ((1.0, 0.0), (0.7, 0.5), (0.9, 0.5), (0.7, 0.7))
     },
-    **{f"SparseLoCo, {top_k} entries": _sparseloco(15, top_k) for top_k in (256, 512, 1024)},
+    **{f"SparseLoCo, {top_k} entries": _sparseloco(15, top_k) for top_k in (256, 512, 1024, 1536)},
+    **{f"SparseLoCo, rounds of {steps}, 1024 entries": _sparseloco(steps, 1024) for steps in (10, 12)},
 }
 """Settings tried with ``--tune``; ours send all entries at 2 bits unless stated."""

@@ -10,9 +10,20 @@ import pytest
 from kit.training import TINY
 
 from benchmarks import averaging, communication
-from benchmarks.communication import DIVERGED, OutcomeCache, Run, equal_bytes_deficit, outcomes_of, rows_of
+from benchmarks.communication import DIVERGED, OutcomeCache, Run, outcomes_of, rows_of
 from benchmarks.report import end, print_report, row, run
-from benchmarks.training.communication_settings import FULL, METHODS, OURS, QUICK, TRIALS, Scale, fits, specification
+from benchmarks.training.communication_settings import (
+    FULL,
+    METHODS,
+    OURS,
+    PEERS,
+    QUICK,
+    TRIALS,
+    Scale,
+    fits,
+    specification,
+)
+from benchmarks.training.equal_bytes import equal_bytes_deficit
 from benchmarks.training.trainers import Outcome
 from training_gym.spec.config import TrainingConfig
 
@@ -90,9 +101,9 @@ def test_more_expensive_points_are_excluded_at_equal_bytes() -> None:
     found = outcomes() | {name: Outcome(3.0, 10, 10) for name in OURS}
     found |= {"at_20x": Outcome(1.0, 50, 50), "default": Outcome(2.2, 5, 5)}
     found["sparseloco"] = Outcome(1.5, 7, 100)
-    assert equal_bytes_deficit(found) == (pytest.approx(2.2 / 1.5 - 1), "sparseloco")
+    assert equal_bytes_deficit(found, OURS, PEERS) == (pytest.approx(2.2 / 1.5 - 1), "sparseloco")
     found["sparseloco"] = Outcome(1.5, 60, 60)  # now the better and more expensive point counts too
-    deficit = equal_bytes_deficit(found)
+    deficit = equal_bytes_deficit(found, OURS, PEERS)
     assert deficit
     assert deficit[0] == pytest.approx(2.2 / 2.0 - 1)
 

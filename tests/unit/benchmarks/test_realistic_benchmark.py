@@ -124,6 +124,10 @@ def test_realistic_rows_compare_within_seed() -> None:
     assert rows["realistic_tokens"].value >= 4_000_000
     assert "realistic_diloco_loss" not in rows
     assert rows["realistic_token_factor"].note == ""
+    assert "realistic_equal_bytes_deficit" not in rows
+    peers = found | {"diloco": Result(3.5, sent / 200, sent / 200, 0, []), "sparseloco": Result(3.0, 1.0, 1.0, 0, [])}
+    deficit = {one.name: one for one in part.rows_of(CORE, [peers], "realistic")}["realistic_equal_bytes_deficit"]
+    assert (deficit.value, deficit.note) == (pytest.approx(3.6 / 3.5 - 1), "each seed's against diloco")
     del found["dense_351"]
     rows = {one.name: one for one in part.rows_of(CORE, [found], "realistic")}
     bound = rows["realistic_token_factor"]
