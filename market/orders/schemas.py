@@ -355,7 +355,7 @@ class CheckpointView(BaseModel):
     round: int
     cid: str
     model_cid: str
-    validation_loss: str | None = Field(description="Null until it is computed, concurrently with later rounds.")
+    validation_loss: str | None = Field(description="Null if unknown; computed concurrently with later rounds.")
     validation_error: str | None = Field(description="Standard error of the loss, in nats per token.")
     validation_samples: int | None = Field(description="Number of samples that the loss is of.")
     pins: list[str] = Field(description="Nodes that proved a copy.")

@@ -42,8 +42,10 @@ def _limit(spec: TrainingSpec, least: int, most: int) -> int:
 def evaluated_every(spec: TrainingSpec) -> int:
     """Return after how many rounds the market evaluates a checkpoint, not the first or last.
 
-    The payer does not pay for it. So all of a job take at most ``MAX_FLOPS``, or one evaluation.
+    Unless units evaluate, the payer does not pay for it. So all of a job take at most ``MAX_FLOPS``, or one evaluation.
     """
+    if spec.validation_samples:  # the market evaluates what their records leave out
+        return 1
     each = _limit(spec, LEAST_SAMPLES, MAX_WINDOWS) * flops_per_evaluation(spec)
     return math.ceil(spec.training.rounds * each / MAX_FLOPS)
 
@@ -155,5 +157,5 @@ def settings_with_samples(
     if samples:
         manifest = manifest_of(spec)
         size = validation_size(spec, manifest)
-        samples = min(samples, math.ceil(size / spec.replicas))
+        samples = min(samples, size // spec.replicas)  # each replica has some: a quorum of records counts
     return given | {"validation_samples": samples if samples > 1 else 0}

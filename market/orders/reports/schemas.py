@@ -14,7 +14,7 @@ class RoundMetrics(BaseModel):
     round: int
     at: datetime
     seconds: float | None = Field(description="Since the previous round.")
-    validation_loss: str | None = Field(description="Null until it is computed, concurrently with later rounds.")
+    validation_loss: str | None = Field(description="Null if unknown; computed concurrently with later rounds.")
     validation_error: str | None = Field(description="Standard error of the loss, in nats per token.")
     train_loss: str | None = Field(description="Mean over the included units, as their nodes reported it.")
     units_included: int

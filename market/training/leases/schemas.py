@@ -133,7 +133,7 @@ class CompleteTraining(RequestModel):
     evaluation: str | None = Field(
         default=None,
         max_length=MAX_BYTES,
-        description="Record of the losses at the start, if the job's units evaluate.",
+        description="Record of the start checkpoint's losses, if the job's units evaluate.",
     )
     report: NodeReport | None = None
 

@@ -93,7 +93,7 @@ class Unit(Base, CreatedAt):
     slot_state_round: Mapped[int | None] = mapped_column(Integer)  # of the newest kept checkpoint that names it
     uploaded_bytes: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")  # measured by the market
     train_loss: Mapped[str | None] = mapped_column(String(32))  # decimal string, informative only
-    # Record of its losses at the start (training_gym.evaluate.sums), which its last leaf binds; None: it has none.
+    # Record of its start checkpoint's losses (training_gym.evaluate.sums), which its last leaf binds; None: none.
     evaluation: Mapped[str | None] = mapped_column(String(512))
     included: Mapped[bool | None]  # in the aggregation of its round, or of a later one if late; None: not decided
     # Outlier flags of its payload (training_gym.verify.consistency); None: not examined.

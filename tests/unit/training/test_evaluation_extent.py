@@ -1,5 +1,6 @@
 """Samples that units evaluate by default."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -54,7 +55,7 @@ def test_default_evaluation_is_cheap(training: dict[str, Any]) -> None:
 
 
 def test_default_is_within_split() -> None:
-    assert [completed({}, 4, windows).validation_samples for windows in (4, 5, 30, 32, 33)] == [0, 2, 8, 8, 9]
+    assert [completed({}, 4, windows).validation_samples for windows in (7, 8, 30, 35, 36)] == [0, 2, 7, 8, 9]
     assert completed(MANY, 1).validation_samples == MAX_EVALUATED
 
 
@@ -76,12 +77,13 @@ def test_market_evaluates_within_limit() -> None:
     for model in (MODEL, MODEL | large, MODEL | large | {"num_hidden_layers": 64, "sequence_length": 4096}):
         spec = TrainingSpec.from_dict(job({"rounds": rounds}) | {"model_config": model}, 2)
         every, one = evaluated_every(spec), evaluation_limit(spec, 1) * flops_per_evaluation(spec)
+        assert evaluated_every(replace(spec, validation_samples=2)) == 1
         assert (rounds // every) * one <= max(one, MAX_FLOPS)
         assert every == 1 or rounds / (every - 1) * one > MAX_FLOPS
     assert evaluated_every(TrainingSpec.from_dict(job({"rounds": rounds}))) == 1
 
 
-@pytest.mark.parametrize(("samples", "taken"), [(0, 0), (1, 0), (3, 3), (8, 8), (9, 8), (MAX_EVALUATED, 8)])
+@pytest.mark.parametrize(("samples", "taken"), [(0, 0), (1, 0), (3, 3), (7, 7), (8, 7), (MAX_EVALUATED, 7)])
 def test_given_samples_are_at_most_those_of_split(samples: int, taken: int) -> None:
     found = settings_with_samples(job({}, validation_samples=samples), 4, lambda _: dataset(30))
     assert found == {"dataset": CID, "validation_samples": taken}
