@@ -126,7 +126,7 @@ contract DisputesMoneyTest is DisputeFixture {
         _revealTrace(id);
         vm.warp(block.timestamp + RESPONSE_PERIOD + 1);
 
-        bytes[12] memory calls;
+        bytes[13] memory calls;
         calls[0] = abi.encodeCall(disputes.expire, (id));
         calls[1] = abi.encodeCall(disputes.dismiss, (id));
         calls[2] = abi.encodeCall(disputes.withdraw, ());
@@ -139,6 +139,7 @@ contract DisputesMoneyTest is DisputeFixture {
         calls[9] = abi.encodeCall(disputes.proveContradiction, (id, 0, "", ""));
         calls[10] = abi.encodeCall(disputes.proveWrongVerdict, (id, true, new address[](0), new bytes[](0), 0));
         calls[11] = abi.encodeCall(disputes.replaceCommittee, (id, new address[](0)));
+        calls[12] = abi.encodeCall(disputes.rejectLate, (id, windowRoot, windowProof));
         for (uint256 i = 0; i < calls.length; ++i) {
             hostile.arm(address(disputes), calls[i]);
             uint256 before = vm.snapshotState();
