@@ -141,3 +141,6 @@ document.addEventListener("submit", async (event) => {
     report(box, error);
   }
 });
+
+// A form that is sent before this script runs would load its page again, so its button is disabled until now.
+for (const button of document.querySelectorAll("form[data-act] button")) button.disabled = false;
