@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from kit.browser.console import Console
 from kit.chain.deployed_chain import OTHER, PROVIDER
+from kit.console.market_history import seed
 from kit.waiting import wait_until
 from playwright.sync_api import Locator, Page, Route, expect
 from sqlalchemy import update
@@ -25,6 +26,14 @@ COUNT_TICKS = """
       this.addEventListener("tick", ({ data }) => { document.body.dataset.change = JSON.parse(data).change; });
     }
   };
+"""
+
+WATCH_CHARTS = """
+  new MutationObserver((_, observer) => {
+    const charts = [...document.querySelectorAll("#live [data-chart]")];
+    document.body.dataset.drawn = charts.length === 2 && charts.every((chart) => "drawn" in chart.dataset);
+    observer.disconnect();
+  }).observe(document.getElementById("live").parentNode, { childList: true });
 """
 
 
@@ -113,6 +122,27 @@ def test_change_waits_until_person_looks(console: Console, page: Page, leave: st
     assert lines(page).count() == 0
     page.evaluate(come_back)
     expect(lines(page)).to_have_count(1)
+
+
+def test_change_waits_for_end_of_click(console: Console, page: Page) -> None:
+    page.goto("/console/disputes")
+    await_tick(console, page)
+    page.locator("#live h2").first.hover()
+    page.mouse.down()
+    open_dispute(console)
+    await_tick(console, page)
+    assert lines(page).count() == 0
+    page.mouse.up()
+    expect(lines(page)).to_have_count(1)
+
+
+def test_chart_of_loaded_part_is_drawn_at_once(console: Console, page: Page) -> None:
+    job = seed(console.services.database.engine, utc_now(), jobs=40, providers=20, epochs=1, rounds=8).job_id
+    page.goto(f"/console/jobs/{job}")
+    await_tick(console, page)
+    page.evaluate(WATCH_CHARTS)
+    open_dispute(console)
+    expect(page.locator("body")).to_have_attribute("data-drawn", "true")
 
 
 def test_ended_session_leads_to_sign_in(console: Console, page: Page) -> None:

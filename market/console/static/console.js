@@ -54,7 +54,7 @@ async function copy(button) {
 }
 
 // Live parts: a page with #live loads that part again after each change. It says when no tick came for long, or when
-// that load failed. Hidden pages, and those where the person fills in a form of that part, load it later.
+// that load failed. Hidden pages, and those where the person presses a button or fills in a form of it, load it later.
 function watch() {
   const state = document.getElementById("live-state");
   if (!document.getElementById("live") || !state) return;
@@ -65,7 +65,8 @@ function watch() {
     state.classList.toggle("stale", late);
     state.textContent = late ? `Stale since ${localTime.format(last)}` : "Live";
   };
-  const waits = () => document.hidden || document.activeElement.closest("#live form");
+  const isUsed = () => document.activeElement.closest("#live form") || document.querySelector("#live :active");
+  const waits = () => document.hidden || isUsed();
   const load = (change) => {
     loading = change;
     htmx.ajax("GET", location.href, { target: "#live", select: "#live", swap: "outerHTML" })
@@ -100,7 +101,7 @@ document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-copy]");
   if (button) copy(button);
 });
-document.addEventListener("htmx:afterSettle", () => prepare(document));
+document.addEventListener("htmx:afterSwap", () => prepare(document)); // before it is shown, so that nothing moves later
 document.addEventListener("DOMContentLoaded", () => {
   prepare(document);
   watch();
