@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from training_gym.aggregate.fixed_point import MAX_MAGNITUDE
 from training_gym.compress.payload_format import Format, Payload, decode_vector, encode_step, layout_digest, subtract
 from training_gym.model.layout import Arrays, parameter_sizes
 from training_gym.model.tensors import FlatView, Vector, read_arrays, safetensors_pieces, unflatten
 from training_gym.runtime.compiled import compiled
 from training_gym.runtime.threads import map_in_threads, parts, spans
 from training_gym.spec.config import TrainingSpec
+from training_gym.spec.errors import PayloadError, StateError
 
 _PIECE_BYTES = 1 << 20
 
@@ -69,7 +71,11 @@ def load_outer_state(spec: TrainingSpec, data: bytes | None) -> OuterState:
 
 def read_outer_state(spec: TrainingSpec, pieces: Iterable[bytes]) -> OuterState:
     """Return the state in an outer state file, one piece in memory. Raises StateError."""
-    return replace(initial_outer_state(spec), **read_arrays(pieces, outer_state_shapes(spec), "outer_state"))
+    arrays = read_arrays(pieces, outer_state_shapes(spec), "outer_state")
+    last = arrays["aggregate"]
+    if max(last.max(), -last.min()) > MAX_MAGNITUDE:  # fixed-point products with it would overflow
+        raise StateError("out_of_range", "outer_state", f"aggregate has a value beyond {MAX_MAGNITUDE:g}")
+    return replace(initial_outer_state(spec), **arrays)
 
 
 def outer_state_shapes(spec: TrainingSpec) -> dict[str, tuple[int, ...]]:
@@ -99,7 +105,7 @@ def outer_step(
         in_place: overwrite momentum and residual of ``state`` with those of the result.
 
     Raises:
-        PayloadError: the step is not finite.
+        PayloadError: the step or a parameter after it is not finite.
     """
     training, size = spec.training, len(mean)
     factor, rate = training.outer_momentum, training.outer_learning_rate
@@ -159,7 +165,10 @@ def _moved(spec: TrainingSpec, parameters: Arrays, step: Vector | Payload) -> Ar
         if isinstance(step, Payload):
             _subtract(after[span], part, step)
         else:
-            after[span] -= step[span]
+            with np.errstate(over="ignore"):
+                after[span] -= step[span]
+        if not np.isfinite(after[span]).all():
+            raise PayloadError("not_finite", "parameters", "a value after the outer step is not finite")
 
     listed = spans(len(after))
     map_in_threads(move, listed if chunks is None else chunks.cut(listed))  # each span changes while it is in the cache

@@ -13,7 +13,7 @@ from training_gym.compress.payload_format import top_k_of
 from training_gym.exchange.deadlines import MAX_STALENESS, quorum, staleness_weight
 from training_gym.model.folder import load_files
 from training_gym.spec.config import TrainingSpec
-from training_gym.spec.errors import GymError
+from training_gym.spec.errors import GymError, PayloadError
 from training_gym.units.checkpoint import CheckpointManifest, initial_checkpoint, load_state, save_state
 from zoo_compute.audit.settlements import Expect
 from zoo_compute.base.errors import Finding
@@ -302,9 +302,7 @@ class Rounds:
     def _compare(self, round_: int, state: OuterState) -> tuple[int, OuterState] | None:
         where, done, made = f"rounds[{round_}]", self._aggregations[round_], self._manifests[round_ + 1]
         if done.rolled_back_to is not None:
-            if self._keeps_replaced and done.rollback_reason == FINAL_LOSS:
-                replaced = self._joined(round_, state)
-                self.replaced = None if replaced is None else save_state(replaced.parameters)
+            self._compare_reason(round_, state)
             return self._compare_rollback(round_, done.rolled_back_to)
         found = self._joined(round_, state)
         if found is None:
@@ -320,6 +318,19 @@ class Rounds:
         for name, expected in files.items():
             self._expect("wrong_model", f"{where}.{name}", expected, getattr(made, name))
         return round_ + 1, found.outer_state
+
+    def _compare_reason(self, round_: int, state: OuterState) -> None:
+        """Join a rolled back round whose payloads show the reason."""
+        reason = self._aggregations[round_].rollback_reason
+        if reason == FINAL_LOSS and self._keeps_replaced:
+            replaced = self._joined(round_, state)
+            self.replaced = None if replaced is None else save_state(replaced.parameters)
+        elif reason == STEP_NOT_FINITE:
+            try:
+                is_refuted = self._joined(round_, state) is not None
+            except PayloadError:
+                is_refuted = False
+            self._expect("wrong_rollback", f"rounds[{round_}].rollback_reason", False, is_refuted)
 
     def _joined(self, round_: int, state: OuterState) -> Aggregate | None:
         """Return the outer step of a round's payloads; None after a finding."""

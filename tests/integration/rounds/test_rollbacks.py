@@ -29,7 +29,10 @@ from market.training.aggregation.rollback import best_round, known_losses
 from market.training.checkpoints.service import kept_checkpoints, loss_in
 from market.training.evaluation import service as evaluation
 from market.training.leases import service as leases
+from training_gym.aggregate.outer_step import initial_outer_state, save_outer_state
 from training_gym.exchange.deadlines import quorum
+from training_gym.model.layout import initial_parameters
+from training_gym.units.checkpoint import CheckpointManifest, save_state
 from zoo_protocol.payments.job_record import MAX_ROLLBACKS, AggregationRecord
 from zoo_protocol.verification.training_faults import LOSS_NOT_FINITE, LOSS_SPIKE, KnownLoss, has_diverged, loss_fault
 
@@ -209,6 +212,24 @@ def test_single_replica_is_rolled_back_after_three_claims(world: World, nodes: l
         world.dispatch(job_id)
     end_round(world, job_id)
     assert rollbacks(world, job_id) == [{"round": 1, "to": 0, "reason": "diverged"}]
+
+
+@pytest.mark.parametrize("down_top_k", [0, 4096])
+def test_step_beyond_float32_is_rolled_back(world: World, nodes: list[str], down_top_k: int) -> None:
+    """The payer's own start checkpoint has huge outer momentum."""
+    training = replace(world.spec.training, rounds=4, outer_momentum=0.99, outer_learning_rate=2.0)
+    spec = replace(world.spec, training=replace(training, down_top_k=down_top_k))
+    state = initial_outer_state(spec)
+    files = save_state(initial_parameters(spec)), save_outer_state(spec, replace(state, momentum=state.momentum + 3e38))
+    model, outer_state = (world.storage.put(file, max_bytes=2**24).cid for file in files)
+    start = CheckpointManifest("0x" + "ff" * 32, 1, None, model, outer_state, None, None, {}, 0, spec.spec_hash())
+    spec = replace(spec, start_checkpoint=world.storage.put(start.to_bytes(), max_bytes=2**20).cid, start_round=1)
+    job_id = world.running(nodes, document=spec.to_dict())
+    for _ in range(MAX_ROLLBACKS):
+        world.deliver_all(nodes)
+        end_round(world, job_id)
+    assert [one["reason"] for one in rollbacks(world, job_id)] == ["step_not_finite"] * MAX_ROLLBACKS
+    assert len({one.model_cid for one in checkpoints(world, job_id)}) == 1
 
 
 def test_spoiled_job_is_extended_from_best_checkpoint(

@@ -3,8 +3,23 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from kit.payments.receipt_world import World
+from training_gym.aggregate.outer_step import initial_outer_state, save_outer_state
 from zoo_protocol.payments.job_record import AggregationRecord
+
+
+def overflow_next_step(world: World) -> None:
+    """Let the outer step after the first checkpoint overflow."""
+    state = initial_outer_state(world.spec)
+    huge = np.full_like(state.momentum, np.finfo(np.float32).max)
+    world.relink(1, outer_state=world.put(save_outer_state(world.spec, replace(state, momentum=huge, residual=huge))))
+    parent = world.record.checkpoints[1].cid
+    after = AggregationRecord.from_bytes(world.files[world.manifest(2).aggregation or ""])
+    world.relink(2, parent=parent, aggregation=world.put(replace(after, checkpoint=parent).to_bytes()))
+    *units, last = world.record.units
+    world.change("record", units=[*units, replace(last, start_checkpoint_cid=parent)])
 
 
 def roll_back(

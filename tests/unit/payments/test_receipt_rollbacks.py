@@ -36,13 +36,13 @@ def give_up(world: World, status: str, begun: int = 1) -> None:
 
 def test_rolled_back_checkpoint_is_accepted(capsys: pytest.CaptureFixture[str]) -> None:
     world = World()
-    roll_back(world)
+    roll_back(world, reason="final_loss")
     found = verify_job(world.job_id, world, world)  # type: ignore[arg-type]
     assert not ROLLBACK_CODES & {one.code for one in found.findings}
-    assert found.receipt["rollbacks"] == [{"round": 2, "to": 1, "reason": "step_not_finite"}]
+    assert found.receipt["rollbacks"] == [{"round": 2, "to": 1, "reason": "final_loss"}]
     print_receipt(found.receipt | {"ledger_reconciled": True})
     shown = capsys.readouterr().out
-    assert "round 2 repeats the model after round 1: the outer step was not finite" in shown
+    assert "round 2 repeats the model after round 1: the validation loss after the last round was" in shown
     assert "Lower the learning rates" not in shown
     print_receipt(found.receipt | {"ledger_reconciled": True, "outcome": "diverged"})
     assert "Lower the learning rates or check the data." in capsys.readouterr().out

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from kit.payments.receipt_world import World
-from kit.payments.rollbacks import roll_back
+from kit.payments.rollbacks import overflow_next_step, roll_back
 
 from training_gym.exchange.deadlines import staleness_weight
 from zoo_compute.audit.receipt import verify_round
@@ -122,6 +122,7 @@ def test_ended_job_has_all_units_in_last_record() -> None:
 @pytest.mark.parametrize("is_running", [True, False])
 def test_rolled_back_round_names_its_target(is_running: bool, capsys: pytest.CaptureFixture[str]) -> None:
     world: Any = World()
+    overflow_next_step(world)
     roll_back(world)
     if is_running:
         pay_by_rounds(world, world.record.units[:1])
@@ -131,6 +132,12 @@ def test_rolled_back_round_names_its_target(is_running: bool, capsys: pytest.Cap
     shown = capsys.readouterr().err
     assert "no payload of round 1 entered the model" in shown
     assert "repeats the files of the one before round 1. Stated reason: the outer step was not finite" in shown
+
+
+def test_rollback_of_finite_step_is_found() -> None:
+    world = World()
+    roll_back(world)
+    assert places(world, 1) == {("wrong_rollback", "rounds[1].rollback_reason")}
 
 
 def test_rollback_without_reason_is_found() -> None:

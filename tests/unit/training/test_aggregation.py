@@ -1,15 +1,18 @@
 import numpy as np
 import pytest
+from kit.errors import raises_code
 from kit.measures import peak_bytes
 from kit.training import spec_of
 
 from training_gym.aggregate import aggregation
 from training_gym.aggregate.aggregation import aggregate
+from training_gym.aggregate.outer_step import initial_outer_state, load_outer_state, save_outer_state
 from training_gym.aggregate.robust import WEIGHT_ONE
 from training_gym.compress.payload_format import decode, encode
 from training_gym.model.layout import initial_parameters
 from training_gym.model.tensors import flatten
 from training_gym.spec.architectures import read_model
+from training_gym.spec.errors import StateError
 
 SPEC = spec_of(top_k=512, value_bits=8, outer_learning_rate=0.5, outer_momentum=0.0, down_top_k=0)
 PARAMETERS = initial_parameters(SPEC)
@@ -54,6 +57,15 @@ def test_batches_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (parts.verdicts, parts.update) == (whole.verdicts, whole.update)
     with pytest.raises(ValueError, match="weights from 1"):
         aggregate(SPEC, PARAMETERS, payloads, dict.fromkeys(payloads, 0))
+
+
+def test_last_aggregate_beyond_payloads_is_refused() -> None:
+    state = initial_outer_state(SPEC)
+    state.aggregate[7] = -64.0
+    load_outer_state(SPEC, save_outer_state(SPEC, state))
+    state.aggregate[7] = -64.01
+    with raises_code(StateError, "out_of_range", match="aggregate has a value beyond 64"):
+        load_outer_state(SPEC, save_outer_state(SPEC, state))
 
 
 def test_memory_of_round_does_not_grow_with_payloads(monkeypatch: pytest.MonkeyPatch) -> None:
