@@ -4,7 +4,6 @@ The payer signs the new job as any other. An order on chain has a fixed budget, 
 (decision 3).
 """
 
-import math
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
@@ -26,7 +25,7 @@ from market.platform.http.types import LAST_INSTANT
 from market.training.aggregation.rollback import continued_checkpoint
 from market.training.checkpoints import repository as checkpoints_repository
 from market.training.units import repository as units_repository
-from training_gym.evaluate.extent import LEAST_SAMPLES
+from training_gym.units.continuations import continuation, settings_on_nodes
 
 _TRAINS = (JobStatus.SUBMITTED, JobStatus.FUNDED, JobStatus.MATCHING, JobStatus.RUNNING)
 _MIN_WAIT = timedelta(minutes=10)
@@ -98,8 +97,8 @@ def _advice_on_rates(job: Job, done: int, spec: Mapping[str, Any]) -> Iterator[A
     elif done == job.rounds and not job.spec["training_config"]["final_rate_share"]:
         yield Advice(
             code="restarted_rates",
-            detail="The learning rates of the job before have decayed to 0; those of this one begin at their peak. The "
-            "loss may rise at first. If a low one rises by more than a fifth, it is rolled back as a spike.",
+            detail="The learning rates of the job before have decayed to 0; those of this one begin as high as they "
+            "did. The loss may rise at first. If a low one rises by more than a fifth, it is rolled back as a spike.",
             remedy="For a low loss, extend the job with a start_rate_share of 0.3 or less.",
             field="start_rate_share",
         )
@@ -111,38 +110,6 @@ def _has_begun_round(session: Session, job: Job) -> bool:
     units = (units_repository.units_of_round(session, job.id, job.current_round + one) for one in (0, 1))
     held = any(slot.provider is not None for slot in jobs_repository.slots(session, job.id))
     return held or any(unit.status in begun for of_round in units for unit in of_round)
-
-
-def continuation(spec: Mapping[str, Any], done: int, checkpoint: str, rounds: int) -> dict[str, Any]:
-    """Return the specification of a job that goes on after ``done`` rounds of ``spec``.
-
-    The rates start at their place in the schedule, or at their peak if they ended at 0. The data go on in the same
-    order.
-    """
-    training, data = dict(spec["training_config"]), dict(spec["data_config"])
-    first, final = data.get("start_rate_share", 1.0), training["final_rate_share"]
-    share = final if done == training["rounds"] else first - (first - final) * done / training["rounds"]
-    training |= {"rounds": rounds, "warmup_steps": min(training["warmup_steps"], rounds * training["inner_steps"])}
-    data |= {
-        "start_checkpoint": checkpoint,
-        "start_round": data.get("start_round", 0) + done,
-        "start_rate_share": share or 1.0,
-    }
-    return {**spec, "training_config": training, "data_config": data}
-
-
-def settings_on_nodes(data: Mapping[str, Any], nodes: int) -> dict[str, Any]:
-    """Return a ``data_config`` without its replicas, for as many ``nodes``.
-
-    Rounds before a start checkpoint count as rounds of these, so that no number of nodes reads their data again. Fewer
-    nodes leave the evaluation to the market if theirs would have too few samples for the rule of spikes.
-    """
-    found, before = {name: value for name, value in data.items() if name != "replicas"}, data.get("replicas", 1)
-    if "start_round" in found:
-        found["start_round"] = math.ceil(found["start_round"] * before / nodes)
-    if nodes < before and found.get("validation_samples", 0) * nodes < LEAST_SAMPLES:
-        found["validation_samples"] = 0
-    return found
 
 
 def _request(network: NetworkParameters, job: Job, spec: Mapping[str, Any], changes: Mapping[str, Any]) -> JobSpec:

@@ -171,6 +171,7 @@ def require_start(storage: Storage, spec: TrainingSpec, spec_of: Callable[[str],
         with _dataset_errors(spec, "data_config.start_checkpoint", f"checkpoint {spec.start_checkpoint}"):
             found = CheckpointManifest.from_bytes(storage.get(spec.start_checkpoint, max_bytes=MAX_MANIFEST_BYTES))
             _check_tensors(storage, "model", found.model, parameter_shapes(spec))
+            _check_heads(spec, spec_of(found.job_id))
             if found.outer_state is not None:
                 shapes, kept = outer_state_shapes(spec), _outer_settings(spec.training)
                 _check_tensors(storage, "outer_state", found.outer_state, shapes, kept)
@@ -178,6 +179,14 @@ def require_start(storage: Storage, spec: TrainingSpec, spec_of: Callable[[str],
     elif spec.start_model is not None:
         with _dataset_errors(spec, "data_config.start_model", f"start model {spec.start_model}"):
             _check_tensors(storage, "model", spec.start_model, parameter_shapes(spec))
+
+
+def _check_heads(spec: TrainingSpec, before: TrainingSpec | None) -> None:
+    """Compare the attention heads with the start checkpoint's job's. Shapes of tensors do not show them."""
+    for name in ("architecture", "num_attention_heads", "num_key_value_heads", "head_dim"):
+        own, known = getattr(spec.model, name), before and getattr(before.model, name)
+        if before is not None and own != known:
+            raise ManifestError("wrong_model", name, f"is {own}; expected {known}, as in the job before")
 
 
 def _outer_settings(training: TrainingConfig) -> str:
@@ -204,10 +213,8 @@ def _require_new_data(
 def _require_named_starts(spec: TrainingSpec, before: TrainingSpec) -> None:
     """Refuse an order of data without a model of an earlier job.
 
-    That model may have read in this order.
+    That model may have read any data in this order.
     """
-    if _read_data(spec) != _read_data(before) or spec.training.seed != before.training.seed:
-        return
     for field, own, needed in (
         ("data_config.start_model", spec.start_model, before.start_model),
         (_BASE, spec.base, before.base),
@@ -217,8 +224,7 @@ def _require_named_starts(spec: TrainingSpec, before: TrainingSpec) -> None:
                 f"{field} is missing; expected {needed}, as in the job before. Without it the data come in an order in "
                 "which that model may have read them.",
                 field=field,
-                remedy="Give it in a job file, with the rounds that are read as start_round, 1 at least. Or give "
-                "another training_config.seed.",
+                remedy="Give it in a job file, with the rounds that are read as start_round, 1 at least.",
                 extra={"reason": "repeated_data"},
             )
 

@@ -37,7 +37,7 @@ from zoo_compute.base.models import (
 )
 from zoo_compute.chain.transactions import Chain
 from zoo_compute.chain.wallet import Wallet
-from zoo_compute.client import balance, datasets, earnings, jobspec, orders, uploads
+from zoo_compute.client import balance, datasets, earnings, jobspec, orders, proposals, uploads
 from zoo_compute.client.http import Connection
 from zoo_compute.client.job import Approve, Job
 from zoo_compute.client.jobspec import JobSpec
@@ -49,16 +49,6 @@ API_VARIABLE = "ZOO_API_URL"
 API_KEY_VARIABLE = "ZOO_API_KEY"
 MAX_DOWNLOAD_BYTES = 1 << 37
 _JOB_ID = re.compile("0x[0-9a-fA-F]{64}")
-_OF_NODES = {"replicas", "validation_samples", "start_round"}
-_OF_SCHEDULE = {"rounds", "warmup_steps", "final_rate_share", "start_checkpoint", "start_rate_share"}
-_PROPOSED = {"clone": _OF_NODES, "extend": _OF_NODES | _OF_SCHEDULE}
-"""Settings of a specification that the market chooses in a proposal."""
-_CHANGED = (
-    ("training_config", "rounds"),
-    ("training_config", "final_rate_share"),
-    ("data_config", "start_rate_share"),
-)
-"""Settings that a caller may change in an extension."""
 
 
 class Client:
@@ -155,32 +145,14 @@ class Client:
         Raises:
             Mismatch: the proposed terms differ from the job's in more than ``changes``.
         """
-        state = Job(self, job_id).state()
+        job = Job(self, job_id)
+        state = job.state()
         texts = {name: str(changes[name]) for name in ("budget_max", "max_price", "wait_until") if name in changes}
         body = changes | texts
         proposed = self.connection.post(f"/v1/jobs/{job_id}/{what}", body, repeatable=True)
         request = proposed["request"]
-        expected = {
-            "budget_max": str(state.budget_wei),
-            "max_price": str(state.max_price_wei),
-            "nodes": state.nodes,
-            "tier": state.tier,
-            "sampling_bps": state.sampling_bps,
-            "model_config": state.spec["model_config"],
-            "adapter_config": state.spec.get("adapter_config"),
-        }
-        for name, value in (expected | {name: body[name] for name in expected.keys() & body.keys()}).items():
-            if request.get(name) != value:
-                raise Mismatch("quote-mismatch", f"the market proposes {name} {request[name]!r}, not {value!r}")
-        for section in ("training_config", "data_config"):
-            old, new = state.spec[section], request[section]
-            for name in (old.keys() | new.keys()) - _PROPOSED[what]:
-                if new.get(name) != old.get(name):
-                    raise Mismatch("quote-mismatch", f"the market proposes another {section}.{name}")
-        for section, name in _CHANGED:
-            if name in body and (value := request[section][name]) != body[name]:
-                raise Mismatch("quote-mismatch", f"the market proposes {name} {value!r}, not {body[name]!r}")
-        orders.check_wait(request["wait_until"], body.get("wait_until"), state.wait_until - state.created_at)
+        continued = job.checkpoints() if what == "extend" else None
+        proposals.check(request, state, body, continued)
         return self._submit(request, Quote.model_validate(proposed["quote"]), approve)
 
     def _submit(self, request: dict[str, Any], quote: Quote, approve: Approve | None) -> str:

@@ -1,7 +1,7 @@
 """Signing of orders: documents from the user's request, not the market's answer."""
 
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -17,12 +17,8 @@ from training_gym.spec.setting_fields import cid
 from zoo_compute.base.errors import ConfigError, Mismatch
 from zoo_compute.base.models import Network, Quote
 from zoo_compute.chain.wallet import Wallet
-from zoo_compute.client.jobspec import deadline
 from zoo_protocol import messages
 from zoo_protocol.messages import Domain, JobOrder
-
-_SLACK = timedelta(hours=1)
-"""Covers the market's shortest wait in a proposal, and the difference of its clock from this machine's."""
 
 
 def model_settings(given: Mapping[str, Any], fetch: Callable[[str], bytes]) -> dict[str, Any]:
@@ -74,24 +70,8 @@ def with_validation_samples(request: dict[str, Any], fetch: Callable[[str], byte
     return {**request, "data_config": settings}
 
 
-def check_wait(proposed: str, asked: str | None, usual: timedelta) -> None:
-    """Compare a proposed ``wait_until`` with the one asked for, or with the usual wait.
-
-    The contract refunds an unsettled budget only some time after that instant.
-
-    Raises:
-        Mismatch: they differ.
-    """
-    end = _whole_seconds(proposed)
-    if asked is None:
-        is_expected, expected = end <= deadline(usual + _SLACK).timestamp(), f"{usual} from now"
-    else:
-        is_expected, expected = end == _whole_seconds(asked), asked
-    if not is_expected:
-        raise Mismatch("quote-mismatch", f"the market proposes wait_until {proposed}, not {expected}")
-
-
-def _whole_seconds(instant: str) -> int:
+def whole_seconds(instant: str) -> int:
+    """Return an ISO instant as whole seconds since 1970, as orders state it."""
     return int(datetime.fromisoformat(instant).timestamp())
 
 
@@ -126,7 +106,7 @@ def sign(request: dict[str, Any], quote: Quote, network: Network, wallet: Wallet
         samplingBps=request.get("sampling_bps", network.sampling_floor_bps),
         budget=int(request["budget_max"]),
         maxPrice=int(request["max_price"]),
-        waitUntil=_whole_seconds(request["wait_until"]),
+        waitUntil=whole_seconds(request["wait_until"]),
         nonce=quote.nonce,
     )
     quoted = (quote.spec_hash, quote.units, quote.unit_weight_us, quote.sampling_bps)

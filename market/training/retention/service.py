@@ -64,8 +64,11 @@ def _release_files(database: Database, storage: Storage, job_id: str) -> None:
         states, evaluated = repository.unneeded_states(session, job_id), repository.evaluated_models(session, job_id)
         kept = set(checkpoints[-1:])
         if checkpoints:  # an extension starts from one of these, whose files an earlier checkpoint may share
+            job = session.get_one(Job, job_id)
             units = units_repository.units_of_round(session, job_id, checkpoints[-1].round)
-            kept.add(continued_checkpoint(session.get_one(Job, job_id), checkpoints, units))
+            kept.add(continued_checkpoint(job, checkpoints, units))
+            if "start_checkpoint" in job.spec["data_config"]:
+                kept.add(checkpoints[0])  # an audit starts from its outer state
     of_kept = {cid for one in kept for cid in one.file_cids}
     for_training = {cid for one in checkpoints for cid in _for_training(storage, one.cid)} - of_kept
     manifests = evaluated - {one.cid for one in checkpoints}

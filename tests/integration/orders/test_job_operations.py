@@ -253,7 +253,13 @@ def test_client_signs_exactly_requested_terms(api: httpx.Client, app: FastAPI, w
             (None, "wait_until", (until + timedelta(seconds=1)).isoformat(), {"wait_until": until}),
             ("training_config", "learning_rate", 1.0, {}),
             ("training_config", "rounds", 5, {}),
+            ("training_config", "warmup_steps", 0, {}),
+            ("training_config", "final_rate_share", 0.9, {}),
             ("data_config", "start_rate_share", 0.9, {"start_rate_share": 0.3}),
+            ("data_config", "start_rate_share", 0.9, {}),
+            ("data_config", "start_round", 9, {}),
+            ("data_config", "validation_samples", 1, {}),
+            ("data_config", "start_checkpoint", world.checkpoint(job_id, 0), {}),
             ("data_config", "dataset", "another", {}),
         ):
             changed = partial(_changed, section, name, value)

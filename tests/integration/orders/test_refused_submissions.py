@@ -19,7 +19,7 @@ from kit.api.submission_fixtures import (  # noqa: F401  (fixtures)
 )
 from kit.jobs.jobs_fixtures import ZEN
 
-from market.orders.errors import InvalidSpec
+from market.orders.errors import InvalidDataset, InvalidSpec
 from market.orders.inputs import require_start
 from market.platform.http.services import Services
 from market.platform.storage.client import Storage
@@ -159,9 +159,30 @@ def test_continuation_names_first_model(services: Services, body: Body, missing:
     with pytest.raises(InvalidSpec, match=f"{field} is missing; expected {'b' * 59}") as refused:
         require_start(storage, replace(plain, **start), known.get)
     assert (refused.value.field, refused.value.extra) == (field, {"reason": "repeated_data"})
+    for other in {"training": replace(plain.training, seed=1)}, {"dataset": "d" * 59}:  # perhaps read before, too
+        with pytest.raises(InvalidSpec, match=f"{field} is missing"):
+            require_start(storage, replace(plain, **start, **other), known.get)
+        require_start(storage, replace(before, **start, **other), known.get)
     require_start(storage, replace(before, **start), known.get)
-    require_start(storage, replace(plain, **start, training=replace(plain.training, seed=1)), known.get)
-    require_start(storage, replace(plain, **start, dataset="c" * 59), known.get)
+
+
+def test_continuation_keeps_attention_heads(services: Services, body: Body) -> None:
+    """Tensors have equal shapes without."""
+    storage, settings = services.part(Storage), {key: one for key, one in body.items() if key.endswith("_config")}
+    before = TrainingSpec.from_dict(settings)
+    model, job_id = storage.put(initial_checkpoint(before), max_bytes=1 << 20).cid, "0x" + "1" * 64
+    start = {"start_checkpoint": checkpoint_of(storage, job_id, model, round_=5), "start_round": 5}
+    own = before.model
+    heads = {
+        "num_attention_heads": 2 * own.num_attention_heads,
+        "num_key_value_heads": 2 * own.num_key_value_heads,
+        "head_dim": own.head_dim // 2,
+    }
+    longer = {"sequence_length": 128, "max_position_embeddings": 128}
+    with pytest.raises(InvalidDataset, match="num_attention_heads: is 2; expected 1, as in the job before") as refused:
+        require_start(storage, replace(before, **start, model=replace(own, **heads)), {job_id: before}.get)
+    assert refused.value.field == "data_config.start_checkpoint"
+    require_start(storage, replace(before, **start, model=replace(own, **longer)), {job_id: before}.get)
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from market.training.retention import service as retention
 from market.training.units.models import Unit
 from training_gym.spec.manifests import MAX_MANIFEST_BYTES
 from training_gym.units.checkpoint import CheckpointManifest
+from training_gym.units.continuations import continuation
 from zoo_compute.audit.auction import replay
 from zoo_compute.base.errors import Mismatch
 
@@ -129,6 +130,20 @@ def test_files_to_extend_spoiled_job_are_kept(world: World, nodes: list[str], re
     assert pinned(world, [spoiled.file_cids[2]]) == {needed is best}
     kept = {one.id: one.file_cids for one in checkpoints(world, job_id)}
     assert (kept[needed.id], kept[last.id]) == (needed.file_cids, last.file_cids)
+
+
+def test_outer_state_at_start_of_continuation_is_kept(world: World, nodes: list[str], trained: str) -> None:
+    start = checkpoints(world, trained)[1]
+    outer_state = world.manifest(trained, 1).outer_state
+    document = continuation(world.read(trained).spec, 2, start.cid, 2)
+    continued = world.running(nodes[:2], document=document)
+    for _ in range(2):
+        world.train_round(continued, nodes[:2])
+    for job_id in trained, continued:
+        end(world, job_id, KEPT + DAY)
+    assert forget(world) == 2
+    assert world.manifest(continued, 0).outer_state == outer_state
+    assert pinned(world, [start.cid, outer_state]) == {True}
 
 
 def test_payload_equal_to_update_is_kept(world: World, nodes: list[str]) -> None:

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 from kit.training import SMALL, TEXT
 
-from market.orders.clones import continuation, settings_on_nodes
 from training_gym.data.dataset import one_shard, order_seed, unit_places
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import SpecError
+from training_gym.units.continuations import continuation, settings_on_nodes
 from training_gym.units.steps import rate_share
 
 CHECKPOINT = "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy"
@@ -85,8 +85,14 @@ def test_continuation_of_stopped_job_has_its_rates() -> None:
         rate_share(rest.training, round_, step, 99, rest.start_rate_share) for round_ in range(8) for step in range(5)
     ]
     assert found == pytest.approx(expected)
-    ended = continuation(spec_with().to_dict(), 12, CHECKPOINT, 4)
-    assert ended["data_config"]["start_rate_share"] == 1.0
+
+
+@pytest.mark.parametrize("first", [1.0, 0.3])
+def test_rates_after_complete_decay_begin_as_before(first: float) -> None:
+    """A third of the peak is what a job that diverged is extended with."""
+    before = spec_with({"start_checkpoint": CHECKPOINT, "start_round": 4, "start_rate_share": first})
+    ended = continuation(before.to_dict(), 12, CHECKPOINT[::-1], 4)
+    assert ended["data_config"]["start_rate_share"] == first
 
 
 def test_short_continuation_has_short_warmup() -> None:

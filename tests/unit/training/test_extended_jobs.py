@@ -17,7 +17,6 @@ import pytest
 from kit.base_models import write_base
 from kit.training import SMALL, TEXT, shard_of_rows, unit_of
 
-from market.orders.clones import continuation
 from training_gym.aggregate.aggregation import aggregate
 from training_gym.aggregate.outer_step import OuterState, initial_outer_state, load_outer_state, save_outer_state
 from training_gym.data.dataset import Split, one_shard
@@ -29,6 +28,7 @@ from training_gym.model.network import base_of
 from training_gym.model.tensors import flatten
 from training_gym.spec.config import TrainingConfig, TrainingSpec
 from training_gym.units.checkpoint import load_state, save_state
+from training_gym.units.continuations import continuation
 from training_gym.units.replica_state import ReplicaState, fresh_slot_state
 from training_gym.units.unit import run_unit
 
