@@ -18,7 +18,7 @@ from training_gym.exchange.deadlines import MAX_STALENESS
 
 def _sent(world: World, node: str, sign: float = 1.0) -> Work:
     work = world.work(node)
-    noise = np.random.default_rng(work.lease.task["slot"]).normal(size=len(work.vector)).astype(np.float32)
+    noise = np.random.default_rng().normal(size=len(work.vector)).astype(np.float32)
     common = np.random.default_rng(7).normal(size=len(work.vector)).astype(np.float32)
     work.hand_in(encode(work.spec, (sign * common + noise).astype(np.float32) * np.float32(1e-3)))
     work.deliver()
