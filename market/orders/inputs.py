@@ -182,7 +182,7 @@ def require_start(storage: Storage, spec: TrainingSpec, spec_of: Callable[[str],
 
 
 def _check_heads(spec: TrainingSpec, before: TrainingSpec | None) -> None:
-    """Compare the attention heads with the start checkpoint's job's. Shapes of tensors do not show them."""
+    """Compare the attention heads with the job before. Shapes of tensors do not show them."""
     for name in ("architecture", "num_attention_heads", "num_key_value_heads", "head_dim"):
         own, known = getattr(spec.model, name), before and getattr(before.model, name)
         if before is not None and own != known:

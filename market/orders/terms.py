@@ -15,6 +15,7 @@ from market.orders.quote_advice import max_inner_steps
 from market.orders.schemas import JobSpec, SubmitJob
 from market.orders.signatures import require_signature
 from market.platform.http.errors import UnknownTier
+from training_gym.evaluate.extent import is_affordable
 from training_gym.spec.config import MAX_PARAMETERS, TrainingSpec
 from training_gym.spec.costs import GPU_ROOM_BYTES, unit_memory_bytes, unit_weight_us, usable_gpu_bytes
 from training_gym.spec.errors import SpecError
@@ -107,6 +108,7 @@ def parse_terms(
     spec, tier = canonical.spec, _tier(request.tier, network)
     _require_size(spec, max_parameters)
     _require_memory(spec, tier, request.requirements.min_gpu_memory_gb)
+    _require_evaluation(spec)
     units = spec.training.rounds * request.nodes
     if units > MAX_UNITS:
         raise InvalidOrder(
@@ -248,6 +250,17 @@ def _require_memory(spec: TrainingSpec, tier: Tier, required_gb: float) -> None:
             "an adapter, take a tier with more memory, or set requirements.min_gpu_memory_gb to "
             f"{-(-(needed + room) // _GB)} or more.",
             extra={"reason": "unit_too_large"},
+        )
+
+
+def _require_evaluation(spec: TrainingSpec) -> None:
+    """Refuse a job that pays too little for the evaluation of its first and its final model."""
+    if not is_affordable(spec):
+        raise InvalidOrder(
+            "The job trains less than 50 times what an evaluation of two samples takes.",
+            field="training_config.rounds",
+            remedy="Train more rounds or larger batches, or shorten model_config.sequence_length.",
+            extra={"reason": "too_little_training"},
         )
 
 

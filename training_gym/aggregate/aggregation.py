@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from training_gym.aggregate.fixed_point import FRACTION_BITS, MAX_MAGNITUDE, Fixed, dot, sketches, units_of
+from training_gym.aggregate.fixed_point import FRACTION_BITS, Fixed, dot, sketches, units_of
 from training_gym.aggregate.outer_step import OuterState, initial_outer_state, outer_step
 from training_gym.aggregate.robust import FACTOR_ONE, WEIGHT_ONE, Lengths, Measurement, Verdict, decide, lengths
 from training_gym.compress.codes import Units
 from training_gym.compress.link_adaptation import decode_adapted
-from training_gym.compress.payload_format import Payload, decoded_bytes, uplink
+from training_gym.compress.payload_format import MAX_MAGNITUDE, Payload, decoded_bytes, uplink
 from training_gym.model.layout import Arrays
 from training_gym.model.tensors import Vector
 from training_gym.runtime.compiled import compiled
@@ -244,7 +244,7 @@ def _admit(spec: TrainingSpec, data: bytes, center: Vector | None) -> DecodedPay
         payload = decode_adapted(spec, data)
     except PayloadError as error:
         return DecodedPayload(digest, refusal=Verdict(False, f"malformed_{error.code}", error.message))
-    if payload.meaning[payload.counts > 0].max() > MAX_MAGNITUDE:
+    if payload.is_out_of_range:
         return DecodedPayload(digest, refusal=Verdict(False, "out_of_range", f"a value is beyond {MAX_MAGNITUDE:g}"))
     return DecodedPayload(digest, payload, lengths(payload, center))
 

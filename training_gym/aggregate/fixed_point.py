@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training_gym.compress.codes import Units, add_four_to_places, add_to_places, hash_places, multiply
-from training_gym.compress.payload_format import Payload
+from training_gym.compress.payload_format import MAX_MAGNITUDE, Payload
 from training_gym.compress.positions import EVERYWHERE
 from training_gym.model.tensors import Vector
 from training_gym.runtime.compiled import compiled
@@ -21,7 +21,6 @@ from training_gym.runtime.threads import BLOCK, map_in_threads, parts
 from training_gym.spec.config import CHUNK
 
 FRACTION_BITS = 36
-MAX_MAGNITUDE = 64.0
 SKETCH_SIZE = 1024
 Fixed = NDArray[np.int64]
 _LOW_BITS = 22

@@ -11,8 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from training_gym.aggregate.fixed_point import MAX_MAGNITUDE
-from training_gym.compress.payload_format import Format, Payload, decode_vector, encode_step, layout_digest, subtract
+from training_gym.compress.payload_format import (
+    MAX_MAGNITUDE,
+    Format,
+    Payload,
+    decode_vector,
+    encode_step,
+    layout_digest,
+    subtract,
+)
 from training_gym.model.layout import Arrays, parameter_sizes
 from training_gym.model.tensors import FlatView, Vector, read_arrays, safetensors_pieces, unflatten
 from training_gym.runtime.compiled import compiled

@@ -4,8 +4,8 @@ Five rules apply in turn to whole vectors, since rules by coordinate waste spars
 
 1. Norm gate: exclude payloads beyond ``GATE`` times the median norm.
 2. Copies: replicas train on different data, so honest payloads do not coincide. If the squared distance of payloads is
-   below ``COPY`` of the usual one (the median payload's median distance), only the lowest slot counts. Dishonest
-   providers that agree on a payload therefore count once.
+   below ``COPY`` of the usual one, only the lowest slot counts. Usual is the median distance of the median payload, of
+   three at least. Dishonest providers that agree on a payload therefore count once.
 3. Opposed: exclude a payload that points against the middle half of the others and against the last aggregate v, or
    clearly against the former. Distances of flipped payloads are not wider once honest ones are nearly orthogonal (a
    mean cosine below 1/11), but signs still show them. An assumed bad quarter hardly moves the middle half: neither to
@@ -17,9 +17,9 @@ Five rules apply in turn to whole vectors, since rules by coordinate waste spars
 5. CenteredClip, one pass (Karimireddy et al., 2021), about v. An included p counts as
    v + (p - v) * min(1, t / |p - v|). Here t is the largest |p - v| below those of the assumed bad quarter.
 
-Late payloads started elsewhere, so the fresh ones alone define medians, neighbourhoods, sums and t. A late payload is
-opposed if it points against v, the mean of payloads with its own or a nearby start. Late payloads have at most half of
-the fresh ones' weight.
+Late payloads started elsewhere, so the fresh ones alone define medians, usual distances, neighbourhoods, sums and t. A
+late payload is opposed if it points against v, the mean of payloads with its own or a nearby start. Late payloads have
+at most half of the fresh ones' weight.
 
 Distances and sums in 2 to 4 are of directions, estimated by count-sketches. Rules 1 and 5 handle lengths; a short
 vector must not pass for a near one. Arithmetic is of integers, or of float64 in a fixed order, so every node with the
@@ -130,7 +130,7 @@ def decide(measurements: Mapping[int, Measurement]) -> Decision:
     limit = GATE * median([norms[slot] for slot in fresh])
     too_long = [slot for slot, norm in norms.items() if norm > limit]
     exclude(too_long, "norm_outlier", f"norm is beyond {GATE} times the median")
-    copies = _copies(left(list(verdicts)), measurements)
+    copies = _copies(left(list(verdicts)), left(fresh), measurements)
     exclude(copies, "near_copy", "nearly coincides with the payload of a lower slot")
     compared = left(fresh)
     opposed = _opposed(compared, measurements)
@@ -198,12 +198,13 @@ def median(numbers: Sequence[int]) -> int:
     return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) // 2 if ordered else 0
 
 
-def _copies(slots: Sequence[int], measurements: Mapping[int, Measurement]) -> list[int]:
+def _copies(slots: Sequence[int], fresh: Sequence[int], measurements: Mapping[int, Measurement]) -> list[int]:
     """Return the slots that nearly coincide with a lower slot that is not a copy itself."""
-    if len(slots) < 3:  # two payloads define no usual distance
+    if len(fresh) < 3:  # two payloads define no usual distance
         return []
     distances = _distances(slots, measurements)
-    others = (np.delete(row, place).tolist() for place, row in enumerate(distances))
+    among = np.array([slots.index(slot) for slot in fresh])
+    others = (np.delete(row, place).tolist() for place, row in enumerate(distances[np.ix_(among, among)]))
     limit = COPY * median([median(row) for row in others])
     kept, copies = np.zeros(len(slots), bool), []
     for place, slot in enumerate(slots):

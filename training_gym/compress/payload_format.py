@@ -60,6 +60,8 @@ MAGIC = b"ZOPG"
 VERSION = 3
 _HEADER = struct.Struct("<4sBBHQ32sBBQQ")
 _INDEX_PARAMETERS = range(MAX_WIDTH + 1)
+MAX_MAGNITUDE = 64.0
+"""Largest value of a payload that an aggregation takes."""
 _GAP_LIMIT = 2 * CHUNK
 """Bound of a gap: fewer entries than two chunks have lie between two consecutive entries."""
 
@@ -145,6 +147,11 @@ class Payload:
     def indices(self) -> Integers:
         """Position of each value in the vector, ascending."""
         return indices_of(self.offsets, self.chunks)
+
+    @property
+    def is_out_of_range(self) -> bool:
+        """True if a value is beyond ``MAX_MAGNITUDE``."""
+        return bool(self.meaning[self.counts > 0].max() > MAX_MAGNITUDE)
 
     def dense(self) -> Vector:
         """Return the full vector, zero where nothing was sent."""

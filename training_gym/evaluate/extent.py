@@ -14,7 +14,7 @@ from training_gym.spec.errors import ResultMismatch
 MAX_WINDOWS = 256
 MAX_FINAL_WINDOWS = 1 << 14
 MAX_FLOPS = 10**14
-"""Limit of an evaluation of more than its least samples: some minutes of a processor."""
+"""Limit of an evaluation that is more than 1/50 of its job's training: some minutes of a processor."""
 WANTED_ERROR = 0.003
 """Share of the loss below which its standard error is small enough."""
 TRAINING_PARTS, _SEGMENT_PARTS = 50, 4
@@ -26,6 +26,7 @@ any other segment.
 _MIN_REPLICAS = 3
 LEAST_SAMPLES = 16
 """Least samples of a round's model: the rule of spikes compares losses, also if some units are lost."""
+_FOR_ERROR = 2
 
 
 def evaluation_limit(spec: TrainingSpec, round_: int) -> int:
@@ -36,7 +37,22 @@ def evaluation_limit(spec: TrainingSpec, round_: int) -> int:
 
 
 def _limit(spec: TrainingSpec, least: int, most: int) -> int:
-    return max(least, min(most, MAX_FLOPS // flops_per_evaluation(spec)))
+    """Return the most samples: ``least``, or as many as ``MAX_FLOPS`` allow.
+
+    A short job of a large model pays for less. So it has at most 1/50 of its training, or those of ``MAX_FLOPS``.
+    """
+    paid = _training(spec) // (TRAINING_PARTS * flops_per_evaluation(spec))
+    return max(_FOR_ERROR, min(least, paid), min(most, MAX_FLOPS // flops_per_evaluation(spec)))
+
+
+def is_affordable(spec: TrainingSpec) -> bool:
+    """Return whether two samples, the least that have an error, are within the limit."""
+    needed = _FOR_ERROR * flops_per_evaluation(spec)
+    return needed <= max(MAX_FLOPS, _training(spec) // TRAINING_PARTS)
+
+
+def _training(spec: TrainingSpec) -> int:
+    return flops_per_unit(spec) * spec.replicas * spec.training.rounds
 
 
 def evaluated_every(spec: TrainingSpec) -> int:
@@ -59,8 +75,7 @@ def is_by_verifiers(spec: TrainingSpec, size: int) -> bool:
         size: samples of the validation split.
     """
     most = min(size, evaluation_limit(spec, spec.training.rounds))
-    training = flops_per_unit(spec) * spec.replicas * spec.training.rounds
-    return TRAINING_PARTS * most * flops_per_evaluation(spec) <= training
+    return TRAINING_PARTS * most * flops_per_evaluation(spec) <= _training(spec)
 
 
 def is_enough_of_first(spec: TrainingSpec, found: LossSums) -> bool:

@@ -105,8 +105,8 @@ def pooled(records: Sequence[LossSums]) -> LossSums | None:
 def near_median(records: Mapping[int, LossSums]) -> dict[int, LossSums]:
     """Return one model's records near the median, by slot.
 
-    No replay has checked the records yet, and a false one could feign a spike. Of two that differ widely, none is the
-    majority.
+    No replay has checked the records yet. A false one could feign a spike, or hide one by a large error. Of two that
+    differ widely, none is the majority.
 
     Args:
         records: at least one, by slot.
@@ -117,4 +117,5 @@ def near_median(records: Mapping[int, LossSums]) -> dict[int, LossSums]:
         return {}
     if len(records) == 2:
         within /= 2  # both are as far from the middle
-    return {slot: one for slot, one in records.items() if abs(one.loss - middle) <= within}
+    usual = math.inf if len(records) < 3 else _MAX_ERRORS * error  # of two, either may be the usual one
+    return {slot: one for slot, one in records.items() if abs(one.loss - middle) <= within and one.error <= usual}

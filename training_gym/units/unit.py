@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from training_gym.compress.payload_format import encode_step, subtract, uplink
+from training_gym.compress.payload_format import MAX_MAGNITUDE, encode_step, subtract, uplink
 from training_gym.data.dataset import evaluated_numbers
 from training_gym.evaluate.loss import sums_of
 from training_gym.model.layout import Arrays, NamedArrays
@@ -185,7 +185,7 @@ def compress(unit: Unit, state: NamedArrays) -> tuple[bytes, Vector]:
     """Return the payload of the pseudo-gradient plus error feedback, and the new error feedback.
 
     Raises:
-        TrainingDiverged: the unit's end is not finite.
+        TrainingDiverged: the unit's end is not finite, or too far for an aggregation.
     """
     wanted, parameters, start = np.empty(unit.spec.num_parameters(), np.float32), parameters_of(state), 0
     decay, feedback = np.float32(unit.spec.training.error_feedback_decay), unit.slot_state.error_feedback
@@ -198,5 +198,8 @@ def compress(unit: Unit, state: NamedArrays) -> tuple[bytes, Vector]:
         payload, sent = encode_step(uplink(unit.spec), wanted)
     except PayloadError as error:  # the last loss was finite, the state after it is not
         raise TrainingDiverged("diverged", "training_config.learning_rate", "the unit's end is not finite") from error
+    if sent.is_out_of_range:
+        detail = f"the unit moved a parameter by more than {MAX_MAGNITUDE:g}"
+        raise TrainingDiverged("diverged", "training_config.learning_rate", detail)
     subtract(wanted, sent)
     return payload, wanted

@@ -45,21 +45,23 @@ class LossChecks:
         by_nodes = spec is not None and (
             spec.validation_samples > 0 or validation is None or is_by_verifiers(spec, validation.order.size)
         )
-        last = len(record.checkpoints) - 1
+        last, rounds = len(record.checkpoints) - 1, None if spec is None else spec.training.rounds
+        needed = (rounds,) if by_nodes or record.outcome != "completed" else (0, rounds)
         for index, checkpoint in enumerate(record.checkpoints):
             where = f"checkpoints[{checkpoint.round}]"
             model = self._fetch(f"{where}.model_cid", checkpoint.model_cid)
             if model is None or spec is None:
                 continue
-            rounds, stated = spec.training.rounds, checkpoint.validation_loss
-            if stated is None and checkpoint.round in ((rounds,) if by_nodes else (0, rounds)):
+            stated = checkpoint.validation_loss
+            if stated is None and checkpoint.round in needed:
                 self._expect("wrong_loss", where, "a validation loss", None)  # others can be unknown at settlement
             known = checkpoint.round in (0, rounds) or index == last
             if self._loss is not None and validation is not None and known and stated is not None:
                 size = validation.order.size
-                self._check_loss(partial(self._loss, spec.to_json(), model, validation), spec, checkpoint, size, where)
-                if checkpoint.round in (0, rounds):
-                    self._check_samples(spec, checkpoint, size, where)
+                loss = partial(self._loss, spec.to_json(), model, validation)
+                error = self._check_loss(loss, spec, checkpoint, size, where)
+                if error is not None and checkpoint.round in (0, rounds):
+                    self._check_samples(spec, checkpoint, error, size, where)
         first, final = (record.checkpoints[0], record.checkpoints[last]) if record.checkpoints else (None, None)
         self._expect("wrong_loss", "initial_loss", first and first.validation_loss, record.initial_loss)
         self._expect("wrong_loss", "final_loss", final and final.validation_loss, record.final_loss)
@@ -95,11 +97,12 @@ class LossChecks:
 
     def _check_loss(
         self, loss: _LossOf, spec: TrainingSpec, checkpoint: CheckpointRecord, size: int, where: str
-    ) -> None:
+    ) -> float | None:
+        """Compare a stated loss; return its error, recomputed if units state it. None: unknown."""
         samples = checkpoint.validation_samples or 0
         if not 0 < samples <= size:
             self._expect("wrong_loss", f"{where}.validation_samples", f"1 to {size}", checkpoint.validation_samples)
-            return
+            return None
         # Of a stopped job's last model, units of some replicas alone evaluate other samples than the first ones.
         by_some = spec.validation_samples > 0 and checkpoint.round not in (0, spec.training.rounds)
         count = max(samples, min(size, MAX_WINDOWS)) if by_some else samples
@@ -107,21 +110,21 @@ class LossChecks:
             recomputed, deviation = (min(one, LARGEST_LOSS) for one in loss(count))
         except (GymError, *UNAVAILABLE) as error:
             self._expect("unresolvable", where, "the model's inputs", str(error))
-            return
+            return None
         by_units, tolerance = by_some or is_of_units(spec, checkpoint.round, samples), _tolerance(spec, deviation)
         if by_units:  # a false record that no replay has checked moves it at most so far
             tolerance += largest_distance(recomputed, deviation * math.sqrt(count / spec.validation_samples))
         if abs(recomputed - float(checkpoint.validation_loss or "inf")) > tolerance:
             self._expect("wrong_loss", where, f"{recomputed:.6f}", checkpoint.validation_loss)
-        if (
-            samples > 1
-            and not by_units
-            and abs(deviation - float(checkpoint.validation_error or "inf")) > LOSS_TOLERANCE
-        ):
+        stated = float(checkpoint.validation_error or "inf")
+        if samples > 1 and not by_units and abs(deviation - stated) > LOSS_TOLERANCE:
             self._expect("wrong_loss", f"{where}.validation_error", f"{deviation:.6f}", checkpoint.validation_error)
+        return deviation if by_units else stated
 
-    def _check_samples(self, spec: TrainingSpec, checkpoint: CheckpointRecord, size: int, where: str) -> None:
-        loss = float(checkpoint.validation_loss or 0), float(checkpoint.validation_error or "inf") - _ROUNDED
+    def _check_samples(
+        self, spec: TrainingSpec, checkpoint: CheckpointRecord, error: float, size: int, where: str
+    ) -> None:
+        loss = float(checkpoint.validation_loss or 0), error - _ROUNDED
         samples = checkpoint.validation_samples or 0
         if not is_enough(spec, checkpoint.round, samples, loss, size):
             self._expect("few_samples", f"{where}.validation_samples", "an error below 0.3 % or the limit", samples)

@@ -54,6 +54,11 @@ class KnownLoss(NamedTuple):
         return min(self.error, _MAX_ERROR_SHARE * self.loss)
 
 
+def stated_loss(loss: float) -> str:
+    """Return a loss as it is stated: with six places, and at most ``LARGEST_LOSS``."""
+    return f"{loss if loss < LARGEST_LOSS else LARGEST_LOSS:.6f}"
+
+
 def loss_fault(losses: Sequence[KnownLoss]) -> str | None:
     """Return the code of the newest loss's fault, given the job's losses in order; None if fine.
 

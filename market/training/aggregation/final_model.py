@@ -10,12 +10,20 @@ from market.platform.storage.client import Storage
 from market.settings import Settings
 from market.training.aggregation.rollback import best_round, final_rollback
 from market.training.checkpoints import repository as checkpoints_repository
-from market.training.checkpoints.service import ModelLoss, StoredCheckpoint, load_parameters, model_loss
+from market.training.checkpoints.service import (
+    ModelLoss,
+    StoredCheckpoint,
+    dataset_manifest,
+    load_parameters,
+    model_loss,
+)
 from market.training.evaluation.comparison import better_models
 from market.training.evaluation.service import corrects_first_loss, first_loss, receipt_loss
 from market.training.leases import evaluations
 from market.training.replication.release import unpin_unneeded
 from market.training.units.models import Unit
+from training_gym.data.dataset import validation_size
+from training_gym.evaluate.extent import is_by_verifiers
 from training_gym.exchange.deadlines import quorum
 from training_gym.spec.config import TrainingSpec
 from zoo_protocol.verification.training_faults import KnownLoss, Rollback, loss_fault
@@ -43,11 +51,13 @@ def evaluated_final_model(
         StorageError: storage failed. GymError: the dataset or the base model does not match its manifest.
     """
     loss = receipt_loss(database, settings, storage, job_id, spec, stored.cid, spec.training.rounds)
-    # Units of an only round may have evaluated too few samples.
-    first = None if losses else first_loss(database, settings, storage, job_id, spec)
+    # Units of an only round may have evaluated too few samples. Short jobs end before the market has done it.
+    size = validation_size(spec, dataset_manifest(storage, spec))
+    is_due = 0 not in losses and not spec.validation_samples and not is_by_verifiers(spec, size)
+    first = first_loss(database, settings, storage, job_id, spec) if is_due or not losses else None
     if loss is None or (first is None and not losses):  # verifiers evaluate a model
         return None
-    known = [one for _, one in sorted(losses.items())] if first is None else [first.known()]
+    known = [*([] if first is None else [first.known()]), *(one for _, one in sorted(losses.items()))]
     compared = better_models(database, spec, job_id, loss.known())
     cids = dict(compared)
     if loss_fault([*known, loss.known()]) is not None:

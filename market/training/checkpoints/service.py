@@ -28,7 +28,7 @@ from training_gym.spec.config import TrainingSpec
 from training_gym.spec.manifests import MAX_MANIFEST_BYTES
 from training_gym.units.checkpoint import CheckpointManifest, read_state, state_pieces
 from zoo_protocol.payments.job_record import MAX_ROLLBACKS, CheckpointRecord
-from zoo_protocol.verification.training_faults import FAULTS, FINAL_LOSS, LARGEST_LOSS, KnownLoss, Rollback
+from zoo_protocol.verification.training_faults import FAULTS, FINAL_LOSS, LARGEST_LOSS, KnownLoss, Rollback, stated_loss
 
 PIN_GRACE = timedelta(seconds=60)
 """A trained job waits this long for pin proofs of its checkpoints; then it is settled without them."""
@@ -177,8 +177,7 @@ def model_loss(storage: Storage, settings: Settings, spec: TrainingSpec, paramet
 def loss_of(found: LossSums) -> ModelLoss:
     """Return the loss of evaluated samples."""
     error = f"{min(found.error, LARGEST_LOSS):.6f}" if math.isfinite(found.error) else None
-    loss = f"{found.loss if found.loss < LARGEST_LOSS else LARGEST_LOSS:.6f}"
-    return ModelLoss(loss, error, found.samples)
+    return ModelLoss(stated_loss(found.loss), error, found.samples)
 
 
 def loss_in(row: Checkpoint) -> ModelLoss:

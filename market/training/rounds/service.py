@@ -343,7 +343,8 @@ def build_initial_checkpoint(database: Database, settings: Settings, storage: St
                 outer_state=outer_state,
             )
             size = validation_split(storage, spec).order.size  # a malformed split fails the job here
-            if not spec.validation_samples and not is_by_verifiers(spec, size):  # otherwise nodes evaluate it
+            # Otherwise nodes evaluate it. A job that waits for nodes may never train.
+            if job.matched_at is not None and not spec.validation_samples and not is_by_verifiers(spec, size):
                 stored = replace(stored, loss=model_loss(storage, settings, spec, parameters, 0))
         except (GymError, BlobNotFound, BlobCorrupt, BlobTooLarge):
             return reason

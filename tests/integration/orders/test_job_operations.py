@@ -182,7 +182,7 @@ def test_trained_job_is_extended_from_checkpoint_and_cloned(api: httpx.Client, w
     assert again["request"]["max_price"] == str(3 * ZEN)
     # The continuation begins with the first job's last model and outer state.
     continued = world.job(nodes=4, document=further["quote"]["spec"])
-    world.dispatch(continued)
+    world.place(continued, nodes)
     first = payer_of(api, world, continued).get(f"/v1/jobs/{continued}").json()
     assert first["initial_loss"] == state["final_loss"]
     made = world.all(select(Checkpoint.cid).where(Checkpoint.job_id == continued))

@@ -105,6 +105,31 @@ def test_next_round_opens_before_loss_is_known(world: World, nodes: list[str], m
     assert all(0 < float(error or 0) < 1 for error in errors)
 
 
+def test_first_model_of_waiting_job_is_not_evaluated(world: World, nodes: list[str]) -> None:
+    """It may never train. Its payer would cancel it at no cost."""
+    job_id = world.job(nodes=4)
+    world.dispatch(job_id)
+    assert (_losses(world, job_id), evaluation.jobs_to_validate(world.database)) == ([None], [])
+    world.place(job_id, nodes)
+    assert evaluation.jobs_to_validate(world.database) == [job_id]
+    evaluation.validate(world.database, world.settings, world.storage, job_id)
+    assert None not in _losses(world, job_id)
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_short_job_has_first_loss_at_its_end(world: World, nodes: list[str], rounds: int) -> None:
+    job_id = world.job(nodes=4, rounds=rounds)
+    world.dispatch(job_id)
+    world.place(job_id, nodes)
+    for round_ in range(rounds):
+        world.deliver_all(nodes)
+        world.aggregate(job_id)
+        world.dispatch(job_id)
+        assert (_losses(world, job_id)[0] is None) == (round_ + 1 < rounds)
+    assert world.read(job_id).status == "verifying"
+    assert _losses(world, job_id)[-1] is not None
+
+
 def _losses(world: World, job_id: str) -> list[str | None]:
     found = world.call(checkpoints_repository.checkpoints, job_id)
     return [row.validation_loss for row in found]

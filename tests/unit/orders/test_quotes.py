@@ -116,6 +116,18 @@ def test_refused_segment_error_names_fee_and_remedy() -> None:
     assert parse_terms(_request("gold", 8, price), MAINNET, NOW).spec.segments == 8
 
 
+def test_training_too_short_for_an_evaluation_is_refused() -> None:
+    """Else the market would evaluate this model for days, for a unit of 0.01 ZEN."""
+    request = _request("iron", 1, ZEN)
+    sizes = {"hidden_size": 64, "num_hidden_layers": 128, "num_attention_heads": 1, "sequence_length": 131_072}
+    few = {"rounds": 1, "inner_steps": 1, "segment_steps": 1, "batch_size": 1, "activation_checkpointing": True}
+    training = request.training_settings | few | {"optimizer": "adamw"}
+    request = request.model_copy(update={"model_settings": sizes, "training_settings": training})
+    with pytest.raises(InvalidOrder, match="less than 50 times what an evaluation of two samples takes") as refused:
+        parse_terms(request, MAINNET, NOW)
+    assert (refused.value.field, refused.value.extra) == ("training_config.rounds", {"reason": "too_little_training"})
+
+
 @pytest.mark.parametrize(("asked", "rate"), [(None, 200), (200, 200), (201, 201), (2_500, 2_500)])
 def test_job_has_own_minimum_sampling_rate(asked: int | None, rate: int) -> None:
     request = _request("bronze", 4, ZEN // 10).model_copy(update={"sampling_bps": asked})

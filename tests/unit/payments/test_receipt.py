@@ -268,6 +268,16 @@ def test_false_record_moves_first_loss_within_bounds(error: float, found: set[st
     assert codes & {"wrong_loss"} == found
 
 
+@pytest.mark.parametrize(("error", "found"), [(0.01, set()), (0.12, {"few_samples"})])
+def test_false_error_of_first_loss_is_found(error: float, found: set[str]) -> None:
+    """Records of few samples count as long as their error is small."""
+    spec = replace(World().spec, replicas=3, validation_samples=2)
+    world = World(lambda world: replace(spec, dataset=world.dataset()), (("5.500000", "0.000001", 6), LOSSES[1]))
+    first = world.files[world.record.checkpoints[0].model_cid]
+    codes = world.codes(lambda _spec, model, *_: (5.5, error) if model == first else (3.0, 0.008))
+    assert codes & {"few_samples"} == found
+
+
 @pytest.mark.parametrize(("loss", "found"), [(3.2, set()), (1.0, {"wrong_loss"})])
 def test_last_loss_of_stopped_job_is_recomputed(loss: float, found: set[str]) -> None:
     first = World().spec

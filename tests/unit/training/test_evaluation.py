@@ -191,6 +191,14 @@ def test_false_record_of_a_minority_is_left_out(false: list[float]) -> None:
     assert pooled([liar]) == liar
 
 
+def test_record_with_false_error_is_left_out() -> None:
+    """A large error of all records together would hide a spike."""
+    honest = [LossSums.of(np.random.default_rng(slot).normal(30, 3, 4).tolist(), [10] * 4) for slot in range(7)]
+    vague = replace(honest[0], loss_squares=10**40)
+    LossSums.from_bytes(vague.to_bytes())
+    assert pooled([*honest[1:], vague]) == sum(honest[1:], LossSums())
+
+
 def test_records_of_one_sample_do_not_count() -> None:
     one = [LossSums.of([loss], [10]) for loss in (30.0, 31.0, 1e6)]
     assert pooled(one) is None  # the last one could feign a spike

@@ -14,6 +14,7 @@ from training_gym.evaluate.extent import (
     check_record,
     evaluated_every,
     evaluation_limit,
+    is_affordable,
     is_by_verifiers,
     is_enough,
     is_enough_of_first,
@@ -142,6 +143,25 @@ def test_costly_first_model_is_left_to_units() -> None:
     assert evaluation_limit(larger, 1) == 16
     assert is_enough_of_first(spec, wide)
     assert not is_enough(spec, spec.training.rounds, 32, (wide.loss, wide.error), 10**6)
+
+
+@pytest.mark.parametrize(("steps", "most"), [(1, 3), (40, 9), (1200, 256)])
+def test_short_job_of_large_model_has_few_samples(steps: int, most: int) -> None:
+    """The market would evaluate for hours what a payer trains in seconds."""
+    model = MODEL | {"hidden_size": 2048, "num_hidden_layers": 24, "num_attention_heads": 16, "sequence_length": 8192}
+    training = {"optimizer": "adamw", "rounds": 1, "inner_steps": steps, "segment_steps": steps, "batch_size": 4}
+    spec = TrainingSpec.from_dict(job(training) | {"model_config": model})
+    one, whole = flops_per_evaluation(spec), flops_per_unit(spec)
+    found = {evaluation_limit(spec, round_) for round_ in (0, 1)}
+    assert max(found) * one <= max(MAX_FLOPS, whole // 50)
+    assert max(found) == most
+
+
+@pytest.mark.parametrize(("steps", "expected"), [(1, False), (200, True)])
+def test_evaluation_needs_its_share_of_training(steps: int, expected: bool) -> None:
+    model = MODEL | {"num_hidden_layers": 128, "hidden_size": 64, "sequence_length": 131_072}
+    training = {"optimizer": "adamw", "rounds": 1, "inner_steps": steps, "segment_steps": steps, "batch_size": 1}
+    assert is_affordable(TrainingSpec.from_dict(job(training) | {"model_config": model})) == expected
 
 
 def test_verifiers_evaluate_final_model_of_large_jobs_only() -> None:

@@ -1,12 +1,15 @@
 """Rollbacks that a round needs, from its job's checkpoints and units."""
 
+import math
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
 from market.jobs.models import Job
 from market.training.aggregation.rollback import continued_checkpoint, needed_rollback
 from market.training.checkpoints.models import Checkpoint
+from market.training.leases.schemas import DecimalString
 from market.training.units.models import Unit
 from zoo_protocol.verification.training_faults import (
     DIVERGED,
@@ -15,6 +18,7 @@ from zoo_protocol.verification.training_faults import (
     KnownLoss,
     Rollback,
     loss_fault,
+    stated_loss,
 )
 
 REPLICAS = 3
@@ -84,3 +88,11 @@ def test_stated_first_loss_decides_no_extension(losses: tuple[str, ...], expecte
 def test_lower_loss_known_later_confirms_spike() -> None:
     first, newest = KnownLoss(5.0, 0.01), KnownLoss(6.3, 0.05)
     assert loss_fault([first, newest]) == loss_fault([first, KnownLoss(4.99, 0.2), newest]) == LOSS_SPIKE
+
+
+@pytest.mark.parametrize(
+    ("loss", "stated"),
+    [(2.5, "2.500000"), (2.48e12, "999999.000000"), (math.inf, "999999.000000"), (math.nan, "999999.000000")],
+)
+def test_stated_loss_is_accepted_from_node(loss: float, stated: str) -> None:
+    assert TypeAdapter(DecimalString).validate_python(stated_loss(loss)) == stated

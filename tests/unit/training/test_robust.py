@@ -147,6 +147,16 @@ def test_late_payloads_are_judged_against_last_aggregate_only() -> None:
     assert {slot: found[slot] for slot in range(6)} == alone.verdicts
 
 
+def test_late_payload_makes_no_copies_of_fresh_ones() -> None:
+    """In the first rounds two fresh ones are near each other, and one of another start far."""
+    sketches, late = directions(3, 0.95, 0), {2: WEIGHT_ONE // 2}
+    sketches[2] = directions(1, 0.1, 0, seed=1)[0]
+    assert {one.code for one in decide(of(sketches, [1] * 3, late)).verdicts.values()} == {"included"}
+    repeated = np.concatenate([directions(4, 0.1, 0), directions(4, 0.1, 0)[:1]])
+    found = decide(of(repeated, [1] * 5, {4: WEIGHT_ONE // 2})).verdicts
+    assert [found[slot].code for slot in range(5)] == ["included"] * 4 + ["near_copy"]
+
+
 @pytest.mark.parametrize(("late", "expected"), [(2, 2000), (5, 1638)])
 def test_late_payloads_weigh_at_most_half_of_fresh(late: int, expected: int) -> None:
     sketches = directions(4 + late, 0.5, 0)

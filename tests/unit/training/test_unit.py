@@ -206,6 +206,19 @@ def test_non_finite_gradient_diverges_in_its_own_step(unit: Unit, tmp_path: Path
     assert losses == []
 
 
+@pytest.mark.parametrize(("value", "diverges"), [(63.0, False), (65.0, True)])
+def test_unit_beyond_aggregation_has_diverged(unit: Unit, tmp_path: Path, value: float, diverges: bool) -> None:
+    """No aggregation would take its payload, so the model would stay as it is."""
+    feedback = np.full(unit.spec.num_parameters(), value, np.float32)
+    spec = replace(unit.spec, training=replace(unit.spec.training, error_feedback_decay=1.0))
+    far = replace(unit, spec=spec, slot_state=replace(unit.slot_state, error_feedback=feedback))
+    if diverges:
+        with raises_code(TrainingDiverged, "diverged", match="moved a parameter by more than 64"):
+            run_unit(far, tmp_path)
+    else:
+        run_unit(far, tmp_path)
+
+
 def test_training_with_non_finite_end_has_diverged(unit: Unit, tmp_path: Path) -> None:
     """The decay of a large row that no text uses, added to a large error feedback, overflows."""
     largest, embedding = np.finfo(np.float32).max, unit.checkpoint["model.embed_tokens.weight"].copy()

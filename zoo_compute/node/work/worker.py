@@ -35,6 +35,7 @@ from zoo_protocol.messages import Domain, ReplayCommitment, UnitCommitment, type
 from zoo_protocol.payments.job_record import INPUT_FILES, result_hash
 from zoo_protocol.verification import trace
 from zoo_protocol.verification.reveal_deadline import reveal_timeout_seconds
+from zoo_protocol.verification.training_faults import stated_loss
 
 GATEWAY_OUTAGE_SECONDS = 120.0
 """Retry period of input downloads while no gateway answers, for example during a restart."""
@@ -210,7 +211,7 @@ class Worker:
                 "slot_state_digest": result["slot_state_digest"],
                 "leaves": result["leaves"],
                 "end_parameters_digest": result["end_parameters_digest"],
-                "train_loss": f"{result['train_loss']:.6f}",
+                "train_loss": stated_loss(result["train_loss"]),
                 "steps": result["steps"],
                 "evaluation": result["evaluation"] or None,
                 "report": effort.report(result["seconds"]),
