@@ -15,6 +15,7 @@ _LARGEST = 1 << 60  # nats; stands for a sample's loss that is not finite, so th
 MAX_BYTES = 512
 _MAX_SHARE, _MAX_ERRORS = 0.1, 6.0
 """Distance of a record from the median: shares of its loss, and standard errors of a usual record."""
+_SAMPLES_OF_ERROR = 6
 _FORM = re.compile(rb"(?:(?:0|[1-9][0-9]{0,79})(?: (?!$)|$)){6}")
 
 
@@ -117,5 +118,7 @@ def near_median(records: Mapping[int, LossSums]) -> dict[int, LossSums]:
         return {}
     if len(records) == 2:
         within /= 2  # both are as far from the middle
-    usual = math.inf if len(records) < 3 else _MAX_ERRORS * error  # of two, either may be the usual one
+    # The errors of honest records differ widely if they are of few samples. Of two, either may be the usual one.
+    is_usual = len(records) > 2 and median_low(one.samples for one in records.values()) >= _SAMPLES_OF_ERROR
+    usual = _MAX_ERRORS * error if is_usual else math.inf
     return {slot: one for slot, one in records.items() if abs(one.loss - middle) <= within and one.error <= usual}

@@ -119,7 +119,7 @@ class LossChecks:
         stated = float(checkpoint.validation_error or "inf")
         if samples > 1 and not by_units and abs(deviation - stated) > LOSS_TOLERANCE:
             self._expect("wrong_loss", f"{where}.validation_error", f"{deviation:.6f}", checkpoint.validation_error)
-        return deviation if by_units else stated
+        return deviation - _tolerance(spec, deviation) if by_units else stated
 
     def _check_samples(
         self, spec: TrainingSpec, checkpoint: CheckpointRecord, error: float, size: int, where: str

@@ -152,7 +152,7 @@ class Client:
         proposed = self.connection.post(f"/v1/jobs/{job_id}/{what}", body, repeatable=True)
         request = proposed["request"]
         continued = job.checkpoints() if what == "extend" else None
-        proposals.check(request, state, body, continued)
+        proposals.check(request, state, body, continued, self._manifest)
         return self._submit(request, Quote.model_validate(proposed["quote"]), approve)
 
     def _submit(self, request: dict[str, Any], quote: Quote, approve: Approve | None) -> str:

@@ -1,7 +1,7 @@
 """Proposals of the market for a clone or an extension, compared with the request."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -9,11 +9,12 @@ from training_gym.units.continuations import continuation, settings_on_nodes
 from zoo_compute.base.errors import Mismatch
 from zoo_compute.base.models import Checkpoint, JobState
 from zoo_compute.client.jobspec import deadline
-from zoo_compute.client.orders import whole_seconds
+from zoo_compute.client.orders import whole_seconds, with_validation_samples
+from zoo_protocol.verification.training_faults import LARGEST_LOSS
 
 _SLACK = timedelta(hours=1)
 """Covers the market's shortest wait in a proposal, and the difference of its clock from this machine's."""
-_USUAL = {"validation_samples": 0, "start_round": 0, "start_rate_share": 1.0}
+_USUAL = {"start_round": 0, "start_rate_share": 1.0}
 """Settings that a specification leaves out at these values, and a request states."""
 
 
@@ -21,7 +22,8 @@ def check(
     request: Mapping[str, Any],
     state: JobState,
     changes: Mapping[str, Any],
-    continued: Sequence[Checkpoint] | None = None,
+    continued: Sequence[Checkpoint] | None,
+    fetch: Callable[[str], bytes],
 ) -> None:
     """Compare a proposed request with the one that the job and ``changes`` give.
 
@@ -29,6 +31,7 @@ def check(
         state: the job that is cloned or extended.
         changes: body of the caller's request.
         continued: checkpoints of a job that is extended, by round; None: a clone.
+        fetch: returns a manifest's bytes, compared with their CID.
 
     Raises:
         Mismatch: they differ, or the extension starts from none of ``continued``.
@@ -37,13 +40,14 @@ def check(
         if request.get(name) != value:
             raise _mismatch(name, request.get(name), value)
     spec = state.spec if continued is None else _continued(request, state, changes, continued)
-    data = settings_on_nodes(spec["data_config"], request["nodes"])
-    for section, expected in (("training_config", spec["training_config"]), ("data_config", data)):
-        found = request[section]
-        for name in sorted(expected.keys() | found.keys()):
+    data = {"validation_samples": 0} | settings_on_nodes(spec["data_config"], request["nodes"])
+    expected = with_validation_samples({**spec, "data_config": data, "nodes": request["nodes"]}, fetch)
+    for section in "training_config", "data_config":
+        wanted, found = expected[section], request[section]
+        for name in sorted(wanted.keys() | found.keys()):
             usual = _USUAL.get(name)
-            if found.get(name, usual) != expected.get(name, usual):
-                raise _mismatch(f"{section}.{name}", found.get(name), expected.get(name, usual))
+            if found.get(name, usual) != wanted.get(name, usual):
+                raise _mismatch(f"{section}.{name}", found.get(name), wanted.get(name, usual))
     _check_wait(request["wait_until"], changes.get("wait_until"), state.wait_until - state.created_at)
 
 
@@ -78,7 +82,9 @@ def _continued(
 
 
 def _loss(checkpoint: Checkpoint) -> float:
-    return math.inf if checkpoint.validation_loss is None else float(checkpoint.validation_loss)
+    """Return a known loss; infinite if it is not, or not finite."""
+    loss = math.inf if checkpoint.validation_loss is None else float(checkpoint.validation_loss)
+    return loss if loss < LARGEST_LOSS else math.inf
 
 
 def _check_wait(proposed: str, asked: str | None, usual: timedelta) -> None:

@@ -51,10 +51,9 @@ def evaluated_final_model(
         StorageError: storage failed. GymError: the dataset or the base model does not match its manifest.
     """
     loss = receipt_loss(database, settings, storage, job_id, spec, stored.cid, spec.training.rounds)
-    # Units of an only round may have evaluated too few samples. Short jobs end before the market has done it.
-    size = validation_size(spec, dataset_manifest(storage, spec))
-    is_due = 0 not in losses and not spec.validation_samples and not is_by_verifiers(spec, size)
-    first = first_loss(database, settings, storage, job_id, spec) if is_due or not losses else None
+    first = _due_first_loss(database, settings, storage, job_id, spec, losses)
+    if first is None and not losses:  # units of an only round may have evaluated too few samples
+        first = first_loss(database, settings, storage, job_id, spec)
     if loss is None or (first is None and not losses):  # verifiers evaluate a model
         return None
     known = [*([] if first is None else [first.known()]), *(one for _, one in sorted(losses.items()))]
@@ -73,6 +72,40 @@ def evaluated_final_model(
     own, found = evaluate(stored.cid), {round_: evaluate(cid) for round_, cid in cids.items()}
     rollback = final_rollback(known[0], {round_: one.known() for round_, one in found.items()}, compared, own.known())
     return own if rollback is None else found[rollback.to], rollback
+
+
+def repeated_loss(
+    database: Database,
+    settings: Settings,
+    storage: Storage,
+    job_id: str,
+    spec: TrainingSpec,
+    stored: StoredCheckpoint,
+    losses: Mapping[int, KnownLoss],
+) -> ModelLoss:
+    """Return the loss of a final model that repeats an earlier one, not for its own loss.
+
+    Raises as :func:`evaluated_final_model`.
+    """
+    _due_first_loss(database, settings, storage, job_id, spec, losses)
+    return model_loss(storage, settings, spec, load_parameters(storage, spec, stored.cid), spec.training.rounds)
+
+
+def _due_first_loss(
+    database: Database,
+    settings: Settings,
+    storage: Storage,
+    job_id: str,
+    spec: TrainingSpec,
+    losses: Mapping[int, KnownLoss],
+) -> ModelLoss | None:
+    """Return the first model's loss if it is unknown and the market's to evaluate.
+
+    A receipt states it, and a short job can end before the market has done it. Raises as :func:`evaluated_final_model`.
+    """
+    size = validation_size(spec, dataset_manifest(storage, spec))
+    is_due = 0 not in losses and not spec.validation_samples and not is_by_verifiers(spec, size)
+    return first_loss(database, settings, storage, job_id, spec) if is_due else None
 
 
 def _best_model(database: Database, job_id: str, losses: Mapping[int, KnownLoss]) -> dict[int, str]:

@@ -20,7 +20,7 @@ from market.platform.storage.client import Storage
 from market.settings import Settings
 from market.training.aggregation import repository as aggregation_repository
 from market.training.aggregation import tree
-from market.training.aggregation.final_model import evaluated_final_model, evaluated_units, release_model
+from market.training.aggregation.final_model import evaluated_final_model, evaluated_units, release_model, repeated_loss
 from market.training.aggregation.memory import has_memory
 from market.training.aggregation.models import AggregationLeaf
 from market.training.aggregation.payloads import (
@@ -44,7 +44,6 @@ from market.training.checkpoints.service import (
     load_outer,
     load_parameters,
     loss_in,
-    model_loss,
     record_checkpoint,
     rollbacks,
     store_checkpoint,
@@ -143,8 +142,7 @@ def _make_checkpoint(
         return None
     stored, verdicts = _repeat_checkpoint(database, storage, job_id, round_, rollback)
     if loss is None and round_.is_last:  # a final model's loss is of more samples
-        parameters = load_parameters(storage, round_.spec, stored.cid)
-        loss = model_loss(storage, settings, round_.spec, parameters, round_.number + 1)
+        loss = repeated_loss(database, settings, storage, job_id, round_.spec, stored, round_.losses)
     return round_, replace(stored, loss=loss or stored.loss), verdicts
 
 

@@ -1,6 +1,7 @@
 """Job files that continue the checkpoint of another job."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -83,3 +84,18 @@ def test_extension_on_other_nodes_keeps_settings(cli: Cli, world: World, trained
     for made in further, copied:
         assert made["spec"]["training_config"] == before.spec["training_config"]
     assert further["spec"]["data_config"]["start_round"] == 1
+
+
+@pytest.mark.parametrize("what", ["clone", "extend"])
+def test_proposal_on_more_nodes_evaluates_what_split_has(
+    api: httpx.Client, app: FastAPI, world: World, nodes: list[str], what: str
+) -> None:
+    """Eight nodes evaluate 27 of 219 samples each."""
+    world.spec = replace(world.spec, validation_samples=50, replicas=4)
+    job_id = world.delivered_job(nodes, rounds=1)
+    world.aggregate(job_id)
+    wallet = world.wallets[world.read(job_id).payer]
+    app.state.services.part(ChainViews).balances[wallet.address] = 12 * ZEN
+    with Client(str(api.base_url), private_key="0x" + bytes(wallet.key).hex()) as client:
+        made = getattr(client.job(job_id), what)(nodes=8).state()
+    assert (made.nodes, made.spec["data_config"]["validation_samples"]) == (8, 27)

@@ -17,7 +17,7 @@ from zoo_protocol.verification.training_faults import KnownLoss
 def test_spike_of_last_round_is_rolled_back(world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     build, built = aggregation._build_checkpoint, []
     monkeypatch.setattr(aggregation, "_build_checkpoint", lambda *given: built.append(build(*given)) or built[-1])
-    monkeypatch.delattr(aggregation, "model_loss")  # the comparison evaluated the best model
+    monkeypatch.delattr(aggregation, "repeated_loss")  # the comparison evaluated the best model
     job_id = spiked_job(world, nodes, rounds=2)
     *earlier, final = checkpoints(world, job_id)
     best = min(earlier, key=lambda one: float(one.validation_loss or 0))

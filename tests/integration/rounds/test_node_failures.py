@@ -6,6 +6,7 @@ Slow nodes are in ``test_late_payloads``; false work that only a replay finds in
 
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from kit.jobs.jobs_fixtures import World
@@ -168,13 +169,19 @@ def test_blameless_unit_costs_no_reliability(
     assert world.all(counted) == [lost]
 
 
-@pytest.mark.parametrize(("start", "lost"), [(None, 1), ("another", 0)], ids=["same_unit", "other_start"])
-def test_refuted_divergence_costs_reliability(world: World, nodes: list[str], start: str | None, lost: int) -> None:
+@pytest.mark.parametrize(
+    ("change", "lost"),
+    [({}, 1), ({"start_slot_state_cid": "another"}, 0), ({"top_k": 512}, 0)],
+    ids=["same_unit", "other_start", "other_compression"],
+)
+def test_refuted_divergence_costs_reliability(
+    world: World, nodes: list[str], change: dict[str, Any], lost: int
+) -> None:
     job_id = world.running(nodes[:2])
     work = world.work(nodes[0])
     world.call(leases.fail, work.lease.id, nodes[0], work.lease.token, "diverged", "loss is not finite at step 2")
     [claimed] = world.units(job_id, status="lost")
-    world.change(Unit, claimed.id, start_slot_state_cid=start)
+    world.change(Unit, claimed.id, **change)
     world.dispatch(job_id)
     unit = world.attempt(job_id, 0, claimed.slot)
     world.deliver(unit.provider)

@@ -15,6 +15,7 @@ from market.orders.reports.progress import progress_of
 from market.platform.db.base import utc_now
 from market.platform.events.models import JobEventRow
 from market.platform.storage.errors import StorageUnavailable
+from market.training.aggregation import final_model
 from market.training.aggregation import service as aggregation
 from market.training.checkpoints import repository as checkpoints_repository
 from market.training.checkpoints.models import Checkpoint
@@ -72,7 +73,7 @@ def test_trained_job_waits_for_decisions_and_pins(world: World, nodes: list[str]
 def test_next_round_opens_before_loss_is_known(world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     job_id = world.running(nodes)
     with monkeypatch.context() as broken:  # evaluating fails while the first round closes, and delays nothing
-        broken.setattr(aggregation, "model_loss", lambda *_: pytest.fail("the round waited for a loss"))
+        broken.setattr(final_model, "model_loss", lambda *_: pytest.fail("the round waited for a loss"))
         broken.setattr(
             evaluation, "model_loss", raising(StorageUnavailable("injected: the validation split cannot be read"))
         )
@@ -128,6 +129,16 @@ def test_short_job_has_first_loss_at_its_end(world: World, nodes: list[str], rou
         assert (_losses(world, job_id)[0] is None) == (round_ + 1 < rounds)
     assert world.read(job_id).status == "verifying"
     assert _losses(world, job_id)[-1] is not None
+
+
+def test_rolled_back_only_round_has_first_loss(world: World, nodes: list[str]) -> None:
+    job_id = world.job(nodes=4, rounds=1)
+    world.dispatch(job_id)
+    world.place(job_id, nodes)
+    world.diverge(nodes[:3])
+    world.aggregate(job_id)
+    assert world.read(job_id).status == "verifying"
+    assert None not in _losses(world, job_id)
 
 
 def _losses(world: World, job_id: str) -> list[str | None]:

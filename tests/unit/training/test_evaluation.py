@@ -193,10 +193,12 @@ def test_false_record_of_a_minority_is_left_out(false: list[float]) -> None:
 
 def test_record_with_false_error_is_left_out() -> None:
     """A large error of all records together would hide a spike."""
-    honest = [LossSums.of(np.random.default_rng(slot).normal(30, 3, 4).tolist(), [10] * 4) for slot in range(7)]
+    honest = [LossSums.of(np.random.default_rng(slot).normal(30, 3, 6).tolist(), [10] * 6) for slot in range(7)]
     vague = replace(honest[0], loss_squares=10**40)
     LossSums.from_bytes(vague.to_bytes())
     assert pooled([*honest[1:], vague]) == sum(honest[1:], LossSums())
+    few = [LossSums.of([30, 30 + 0.01 * slot**4], [10] * 2) for slot in range(4)]
+    assert pooled(few) == sum(few, LossSums())  # errors of two samples differ widely
 
 
 def test_records_of_one_sample_do_not_count() -> None:
