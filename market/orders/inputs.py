@@ -146,6 +146,10 @@ def _invalid_base(base: str, error: Exception, reason: str) -> InvalidBaseModel:
     return InvalidBaseModel(f"The base model {base} is not usable: {error}", field=_BASE, extra={"reason": reason})
 
 
+MAX_MASKED_LENGTH = 32_768
+"""Longest sequence with borders of documents: attention then has a mask of 1 GiB for each."""
+
+
 def require_dataset(storage: Storage, spec: TrainingSpec) -> None:
     """Check that storage has the job's fitting dataset. Cached for a minute.
 
@@ -309,6 +313,10 @@ def _check_dataset(storage: Storage, spec: TrainingSpec) -> None:
     manifest = _dataset_manifest(storage, spec)
     with _dataset_errors(spec):
         check_samples(spec, manifest.samples)
+        has_borders = manifest.samples != "text" or manifest.separator is not None
+        if has_borders and spec.model.sequence_length > MAX_MASKED_LENGTH:
+            detail = f"is {spec.model.sequence_length}; expected at most {MAX_MASKED_LENGTH} for samples with borders, "
+            raise ManifestError("out_of_range", "sequence_length", f"{detail}whose mask has its square in bytes")
         for shard in (*manifest.train, *manifest.validation):
             if (size := storage.stat(shard.cid)) != manifest.size_of(shard):
                 detail = f"has {shard.tokens} tokens, {manifest.size_of(shard)} bytes; the file has {size} bytes"

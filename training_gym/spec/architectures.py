@@ -341,3 +341,6 @@ def _check_sizes(model: ModelConfig, path: str) -> None:
     for holds, (code, name), message in rules:
         if not holds:
             raise SpecError(code, f"{path}.{name}", message)
+    for name in ("sliding_window", "attn_logit_softcapping"):
+        if model.architecture == "gemma2" and not getattr(model, name):
+            raise SpecError("unsupported_value", f"{path}.{name}", "is 0; this class needs one above 0")

@@ -33,6 +33,9 @@ WARNING = timedelta(days=180)
 DIVERGED = "diverged"
 """Result of a replay with a non-finite loss. It differs from every leaf (0x hex), so no provider can claim it."""
 
+JOBS_FAULT = (DIVERGED, "out_of_range", "malformed")
+"""Failures that a unit's job can cause: its training diverges, or its shards have false tokens or rows."""
+
 WRONG_START = "start_state_mismatch"
 """Result of a replay of the first segment whose start state differs from the first leaf."""
 

@@ -25,7 +25,7 @@ from market.domain.lifecycle import (
     UnitEvent,
     UnitStatus,
 )
-from market.domain.verification.sampling import DIVERGED
+from market.domain.verification.sampling import JOBS_FAULT
 from market.jobs import repository as jobs_repository
 from market.jobs.models import Job
 from market.jobs.transitions import transition_job
@@ -169,7 +169,7 @@ def abandon(
     elif lease.kind in (LeaseKind.PIN, LeaseKind.EVALUATE):
         enqueue_after_commit(session, "jobs.dispatch", job.id)
     elif lease.kind == LeaseKind.TRAIN and unit is not None and unit.status in units_repository.OPEN_UNIT:
-        is_blameless = _has_diverged(unit, reason) or _ran_out_of_memory(session, unit, reason)
+        is_blameless = _is_blamed_on_job(unit, reason) or _ran_out_of_memory(session, unit, reason)
         transition_unit(session, unit, UnitEvent.LOSE, at=now, reason=reason)
         if unit.payload_cid is not None:
             _withdraw_declaration(session, unit)
@@ -181,12 +181,12 @@ def abandon(
         settle_if_decided(session, job, now)
 
 
-def _has_diverged(unit: Unit, reason: str) -> bool:
-    """Return whether the unit diverged, as far as is known before another node trains it.
+def _is_blamed_on_job(unit: Unit, reason: str) -> bool:
+    """Return whether the job prevents the unit, unless another node proves otherwise.
 
-    A committed unit has a finite end.
+    A committed unit has read its data, and has a finite end.
     """
-    return reason == DIVERGED and unit.status != UnitStatus.COMMITTED
+    return reason in JOBS_FAULT and unit.status != UnitStatus.COMMITTED
 
 
 def _ran_out_of_memory(session: Session, unit: Unit, reason: str) -> bool:

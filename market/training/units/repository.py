@@ -142,14 +142,14 @@ def has_lost_for(session: Session, job_id: str, provider: str, reason: str) -> b
     return session.scalar(query.where(Unit.status == UnitStatus.LOST).limit(1)) is not None
 
 
-def refuted_claims(session: Session, unit: Unit, reason: str) -> list[str]:
-    """Return the nodes that gave up the same unit for ``reason``, before a commitment.
+def refuted_claims(session: Session, unit: Unit, reasons: Collection[str]) -> list[str]:
+    """Return the nodes that gave up the same unit for one of ``reasons``, before a commitment.
 
     Its round, replica, start and compression are those of ``unit``. All nodes of a job are of one environment class.
     """
     names = "job_id", "round", "slot", "start_checkpoint_cid", "top_k", *_START
     same = [getattr(Unit, name).is_not_distinct_from(getattr(unit, name)) for name in names]
-    lost = Unit.status == UnitStatus.LOST, Unit.reason == reason, Unit.committed_at.is_(None)
+    lost = Unit.status == UnitStatus.LOST, Unit.reason.in_(reasons), Unit.committed_at.is_(None)
     return list(session.scalars(select(Unit.provider).where(*same, *lost).order_by(Unit.id)))
 
 

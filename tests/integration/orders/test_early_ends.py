@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from kit.errors import raising
 from kit.jobs.jobs_fixtures import TEXT, World
 from sqlalchemy import select, update
 
@@ -11,9 +12,11 @@ from market.accounts.service import Principal
 from market.domain.lifecycle import JobStatus
 from market.domain.nodes.uptime import minute_of
 from market.jobs import repository as jobs_repository
+from market.jobs.models import Job
 from market.orders import amendments
 from market.orders.errors import NotCancellable
 from market.platform.db.base import utc_now
+from market.platform.storage.errors import StorageUnavailable
 from market.providers.models import AskRow
 from market.providers.record import repository as record_repository
 from market.training.leases import service as leases
@@ -88,6 +91,23 @@ def test_dataset_differing_from_manifest_fails_job(world: World, nodes: list[str
     assert (world.read(job_id).status, world.read(job_id).reason) == (JobStatus.FAILED, "dataset_unusable")
     assert world.call(leases.busy_providers) == set()
     assert ("settlement.settle", ()) in world.wakes.seen
+
+
+@pytest.mark.parametrize("error", [StorageUnavailable("refused"), ValueError("no such model")])
+def test_matched_job_without_start_ends_in_time(
+    world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """Inputs can pass all checks of an order and yet give no first checkpoint."""
+    monkeypatch.setattr(rounds, "build_initial_checkpoint", raising(error))
+    job_id = world.job(nodes=4)
+    for _ in range(2):
+        with pytest.raises(type(error)):
+            world.place(job_id, nodes) if world.read(job_id).matched_at is None else world.dispatch(job_id)
+    assert world.read(job_id).status == JobStatus.RUNNING
+    world.change(Job, job_id, matched_at=utc_now() - timedelta(hours=3, seconds=1))
+    world.dispatch(job_id)
+    assert (world.read(job_id).status, world.read(job_id).reason) == (JobStatus.FAILED, "inputs_unusable")
+    assert world.call(leases.busy_providers) == set()
 
 
 def test_job_dataset_survives_release_of_equal_unit_file(world: World, nodes: list[str]) -> None:

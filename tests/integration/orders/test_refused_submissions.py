@@ -20,7 +20,7 @@ from kit.api.submission_fixtures import (  # noqa: F401  (fixtures)
 from kit.jobs.jobs_fixtures import ZEN
 
 from market.orders.errors import InvalidDataset, InvalidSpec
-from market.orders.inputs import require_start
+from market.orders.inputs import require_dataset, require_start
 from market.platform.http.services import Services
 from market.platform.storage.client import Storage
 from training_gym.aggregate.outer_step import initial_outer_state, save_outer_state
@@ -183,6 +183,19 @@ def test_continuation_keeps_attention_heads(services: Services, body: Body) -> N
         require_start(storage, replace(before, **start, model=replace(own, **heads)), {job_id: before}.get)
     assert refused.value.field == "data_config.start_checkpoint"
     require_start(storage, replace(before, **start, model=replace(own, **longer)), {job_id: before}.get)
+
+
+def test_mask_of_long_documents_is_refused(services: Services, body: Body) -> None:
+    """Without borders attention needs no mask."""
+    storage, settings = services.part(Storage), {key: one for key, one in body.items() if key.endswith("_config")}
+    spec = TrainingSpec.from_dict(settings)
+    long = replace(spec, model=replace(spec.model, sequence_length=65_536, max_position_embeddings=65_536))
+    text = bytes(65_537)
+    shard = describe_shard(storage.put(text, max_bytes=1 << 20).cid, text)
+    plain, parted = (DatasetManifest((shard,), (shard,), separator=separator).to_bytes() for separator in (None, 0))
+    require_dataset(storage, replace(long, dataset=storage.put(plain, max_bytes=1 << 20).cid))
+    with pytest.raises(InvalidDataset, match="sequence_length: is 65536; expected at most 32768"):
+        require_dataset(storage, replace(long, dataset=storage.put(parted, max_bytes=1 << 20).cid))
 
 
 @pytest.mark.parametrize(

@@ -174,12 +174,13 @@ def test_blameless_unit_costs_no_reliability(
     [({}, 1), ({"start_slot_state_cid": "another"}, 0), ({"top_k": 512}, 0)],
     ids=["same_unit", "other_start", "other_compression"],
 )
-def test_refuted_divergence_costs_reliability(
-    world: World, nodes: list[str], change: dict[str, Any], lost: int
+@pytest.mark.parametrize("code", ["diverged", "out_of_range"])
+def test_refuted_claim_on_job_costs_reliability(
+    world: World, nodes: list[str], code: str, change: dict[str, Any], lost: int
 ) -> None:
     job_id = world.running(nodes[:2])
     work = world.work(nodes[0])
-    world.call(leases.fail, work.lease.id, nodes[0], work.lease.token, "diverged", "loss is not finite at step 2")
+    world.call(leases.fail, work.lease.id, nodes[0], work.lease.token, code, "a test")
     [claimed] = world.units(job_id, status="lost")
     world.change(Unit, claimed.id, **change)
     world.dispatch(job_id)

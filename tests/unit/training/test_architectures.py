@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from kit.errors import raises_code
 from kit.training import rows_of, spec_of, unit_of
 
 from training_gym.data.dataset import validation_samples
@@ -16,6 +17,7 @@ from training_gym.model.network import Network, base_of
 from training_gym.spec.adapters import read_adapter
 from training_gym.spec.architectures import ARCHITECTURES, read_model
 from training_gym.spec.config import TrainingSpec
+from training_gym.spec.errors import SpecError
 from training_gym.units.trace import Unit, check_result, parameters_of, state_path
 from training_gym.units.unit import load_boundary_state, replay_segment, run_unit
 
@@ -94,3 +96,12 @@ def test_bfloat16_base_equals_rounding_in_each_step(architecture: str, tmp_path:
         base = base_of(spec.model, unit.base or {}, precision)
         losses.append(Network(spec, unit.checkpoint, "cpu", base)(rows, rows.terms))
     assert torch.equal(*losses)
+
+
+@pytest.mark.parametrize("name", ["sliding_window", "attn_logit_softcapping"])
+def test_gemma_without_its_window_or_cap_is_refused(name: str) -> None:
+    """Its class cannot be built or run without."""
+    settings = {"architecture": "gemma2", "hidden_size": 16, "num_attention_heads": 2}
+    read_model(settings | {"sliding_window": 8, "attn_logit_softcapping": 50.0})
+    with raises_code(SpecError, "unsupported_value", match=f"{name}: is 0"):
+        read_model({"sliding_window": 8, "attn_logit_softcapping": 50.0} | settings | {name: 0})
