@@ -47,8 +47,8 @@ def by_market(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         rounds.append(arguments[-1])
         return model_loss(*arguments)
 
-    for package in ("aggregation", "evaluation", "rounds"):
-        monkeypatch.setattr(f"market.training.{package}.service.model_loss", noted)
+    for module in ("aggregation.final_model", "evaluation.service", "rounds.service"):
+        monkeypatch.setattr(f"market.training.{module}.model_loss", noted)
     return rounds
 
 
