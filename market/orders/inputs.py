@@ -35,6 +35,8 @@ from zoo_protocol.content.cid import InvalidCid
 _BASE, _DATASET = "model_config.base", "data_config.dataset"
 _HEADER_SECONDS = 30.0
 """Limit on reading the headers of a base model or a start: a peer may have the blocks and answer slowly."""
+MAX_MASKED_LENGTH = 32_768
+"""Longest sequence with borders of documents: attention then has a mask of 1 GiB for each."""
 _MOST_JOBS_BEFORE = 16
 """Jobs before a start checkpoint whose data are compared."""
 _START_REMEDY = "Take a CID of GET /v1/jobs/{id}/checkpoints: cid for start_checkpoint, model_cid for start_model."
@@ -146,10 +148,6 @@ def _invalid_base(base: str, error: Exception, reason: str) -> InvalidBaseModel:
     return InvalidBaseModel(f"The base model {base} is not usable: {error}", field=_BASE, extra={"reason": reason})
 
 
-MAX_MASKED_LENGTH = 32_768
-"""Longest sequence with borders of documents: attention then has a mask of 1 GiB for each."""
-
-
 def require_dataset(storage: Storage, spec: TrainingSpec) -> None:
     """Check that storage has the job's fitting dataset. Cached for a minute.
 
@@ -175,7 +173,8 @@ def require_start(storage: Storage, spec: TrainingSpec, spec_of: Callable[[str],
         with _dataset_errors(spec, "data_config.start_checkpoint", f"checkpoint {spec.start_checkpoint}"):
             found = CheckpointManifest.from_bytes(storage.get(spec.start_checkpoint, max_bytes=MAX_MANIFEST_BYTES))
             _check_tensors(storage, "model", found.model, parameter_shapes(spec))
-            _check_heads(spec, spec_of(found.job_id))
+            if (before := spec_of(found.job_id)) is not None:
+                _check_heads(spec, before)
             if found.outer_state is not None:
                 shapes, kept = outer_state_shapes(spec), _outer_settings(spec.training)
                 _check_tensors(storage, "outer_state", found.outer_state, shapes, kept)
@@ -185,11 +184,11 @@ def require_start(storage: Storage, spec: TrainingSpec, spec_of: Callable[[str],
             _check_tensors(storage, "model", spec.start_model, parameter_shapes(spec))
 
 
-def _check_heads(spec: TrainingSpec, before: TrainingSpec | None) -> None:
+def _check_heads(spec: TrainingSpec, before: TrainingSpec) -> None:
     """Compare the attention heads with the job before. Shapes of tensors do not show them."""
     for name in ("architecture", "num_attention_heads", "num_key_value_heads", "head_dim"):
-        own, known = getattr(spec.model, name), before and getattr(before.model, name)
-        if before is not None and own != known:
+        own, known = getattr(spec.model, name), getattr(before.model, name)
+        if own != known:
             raise ManifestError("wrong_model", name, f"is {own}; expected {known}, as in the job before")
 
 

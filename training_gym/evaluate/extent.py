@@ -78,6 +78,15 @@ def is_by_verifiers(spec: TrainingSpec, size: int) -> bool:
     return TRAINING_PARTS * most * flops_per_evaluation(spec) <= _training(spec)
 
 
+def is_first_by_market(spec: TrainingSpec, size: int) -> bool:
+    """Return whether neither units nor verifiers evaluate the first model.
+
+    Args:
+        size: samples of the validation split.
+    """
+    return not spec.validation_samples and not is_by_verifiers(spec, size)
+
+
 def is_enough_of_first(spec: TrainingSpec, found: LossSums) -> bool:
     """Return whether records of the first round are complete, and as many as the market takes."""
     whole = is_of_units(spec, 0, found.samples)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 
 from training_gym.data.dataset import DatasetManifest, Split, read_split
-from training_gym.evaluate.extent import MAX_WINDOWS, evaluation_limit, is_by_verifiers, is_enough, is_of_units
+from training_gym.evaluate.extent import MAX_WINDOWS, evaluation_limit, is_enough, is_first_by_market, is_of_units
 from training_gym.evaluate.sums import largest_distance
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import GymError
@@ -42,9 +42,7 @@ class LossChecks:
     def checkpoints(self) -> None:
         """Check the stated losses of all checkpoints."""
         record, spec, validation = self._record, self._spec, self._validation
-        by_nodes = spec is not None and (
-            spec.validation_samples > 0 or validation is None or is_by_verifiers(spec, validation.order.size)
-        )
+        by_nodes = spec is not None and (validation is None or not is_first_by_market(spec, validation.order.size))
         last, rounds = len(record.checkpoints) - 1, None if spec is None else spec.training.rounds
         needed = (rounds,) if by_nodes or record.outcome != "completed" else (0, rounds)
         for index, checkpoint in enumerate(record.checkpoints):

@@ -23,7 +23,7 @@ from market.training.leases import evaluations
 from market.training.replication.release import unpin_unneeded
 from market.training.units.models import Unit
 from training_gym.data.dataset import validation_size
-from training_gym.evaluate.extent import is_by_verifiers
+from training_gym.evaluate.extent import is_first_by_market
 from training_gym.exchange.deadlines import quorum
 from training_gym.spec.config import TrainingSpec
 from zoo_protocol.verification.training_faults import KnownLoss, Rollback, loss_fault
@@ -104,7 +104,7 @@ def _due_first_loss(
     A receipt states it, and a short job can end before the market has done it. Raises as :func:`evaluated_final_model`.
     """
     size = validation_size(spec, dataset_manifest(storage, spec))
-    is_due = 0 not in losses and not spec.validation_samples and not is_by_verifiers(spec, size)
+    is_due = 0 not in losses and is_first_by_market(spec, size)
     return first_loss(database, settings, storage, job_id, spec) if is_due else None
 
 

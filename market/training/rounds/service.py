@@ -52,7 +52,7 @@ from market.training.uploads import repository as uploads_repository
 from training_gym.aggregate.outer_step import outer_state_pieces
 from training_gym.compress.link_adaptation import choose_top_k
 from training_gym.data.dataset import DatasetManifest
-from training_gym.evaluate.extent import is_by_verifiers
+from training_gym.evaluate.extent import is_first_by_market
 from training_gym.exchange import deadlines
 from training_gym.model.folder import load_files
 from training_gym.model.layout import Arrays, initial_parameters
@@ -349,7 +349,7 @@ def build_initial_checkpoint(database: Database, settings: Settings, storage: St
             )
             size = validation_split(storage, spec).order.size  # a malformed split fails the job here
             # Otherwise nodes evaluate it. A job that waits for nodes may never train.
-            if job.matched_at is not None and not spec.validation_samples and not is_by_verifiers(spec, size):
+            if job.matched_at is not None and is_first_by_market(spec, size):
                 stored = replace(stored, loss=model_loss(storage, settings, spec, parameters, 0))
         except (GymError, BlobNotFound, BlobCorrupt, BlobTooLarge):
             return reason
