@@ -15,6 +15,8 @@ GPU_ROOM_BYTES = 10**9
 
 One H200 needed 0.72 GB without the batches (decision 26); other GPUs were not measured.
 """
+HEAP_BYTES = 1 << 24
+"""Freed memory that a process's allocator keeps: one run in twelve of a small model held more than the other parts."""
 _LOGIT_COPIES = 4
 """Logits, their logarithms, and the gradients of both."""
 _STEP_COPIES, _CODEC_COPIES = 5, 3
@@ -110,7 +112,7 @@ def unit_memory_bytes(spec: TrainingSpec) -> int:
     It adds parameters, gradients, moments and error feedback to a base model and the activations of one micro-batch
     at full length. A device with its own memory holds less of it.
     """
-    return _state_bytes(spec) + _base_bytes(spec) + _activation_bytes(spec)
+    return _state_bytes(spec) + _base_bytes(spec) + _activation_bytes(spec) + HEAP_BYTES
 
 
 def usable_gpu_bytes(total: int) -> int:

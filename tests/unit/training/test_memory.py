@@ -9,7 +9,7 @@ from benchmarks.training.unit_memory import unit_copies
 from training_gym.runtime.profile import CPU
 from training_gym.spec.architectures import read_model
 from training_gym.spec.config import TrainingConfig, TrainingSpec
-from training_gym.spec.costs import unit_memory_bytes
+from training_gym.spec.costs import HEAP_BYTES, unit_memory_bytes
 
 MAX_COPIES = 7
 """Copies of the trained parameters at a unit's peak."""
@@ -34,4 +34,4 @@ def test_unit_peak_stays_within_copies_and_estimate(
     copies = in_fresh_process(unit_copies, spec, spec_of(32, optimizer), tmp_path)
     assert copies <= MAX_COPIES
     measured = copies * 4 * spec.num_parameters()
-    assert measured <= unit_memory_bytes(spec) <= ESTIMATE_FACTOR * measured
+    assert measured <= unit_memory_bytes(spec) <= ESTIMATE_FACTOR * measured + HEAP_BYTES
