@@ -1,9 +1,10 @@
 """A node's files after a power cut, and its survival of disk failures."""
 
+import math
 import os
 import socket
 import stat
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from kit.nodes.lone_nodes import agent_of, poll_without_work, trained, training_worker
 
 from zoo_compute.base.errors import ZooError
+from zoo_compute.base.link import Link
 from zoo_compute.content.gateway import GatewayClient
 from zoo_compute.node import attestation
 from zoo_compute.node.agent import NodeAgent
@@ -19,6 +21,8 @@ from zoo_compute.node.disk.workspace import Workspace
 from zoo_compute.node.disputes.referee import SignedVerdict, Verdicts
 from zoo_compute.node.execution.tasks import TaskError
 from zoo_compute.node.market.calls import Lease
+from zoo_compute.node.work import worker as work_worker
+from zoo_compute.node.work.worker import UnitResourceUsage
 from zoo_protocol.content.cid import InvalidCid
 
 JOB = "0x" + "22" * 32
@@ -64,6 +68,21 @@ def test_result_counts_only_for_its_environment_class(worker: Any) -> None:
     assert worker.executor.runs == 1
     trained(worker, JOB, "another")  # its leaves differ: under this lease they would be false
     assert worker.executor.runs == 2
+
+
+@pytest.mark.parametrize("loss", [1e30, math.inf, math.nan])
+def test_huge_training_loss_is_delivered_as_stated(
+    worker: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, loss: float
+) -> None:
+    sent: list[dict[str, Any]] = []
+    monkeypatch.setattr(work_worker, "upload_file", lambda *_: "cid")
+    market = SimpleNamespace(complete=lambda _lease, result, _size: sent.append(result))
+    held: Any = SimpleNamespace(lease=None, call_until_answered=lambda call: call())
+    (tmp_path / "payload").write_bytes(b"payload")
+    names = ("payload_sha256", "slot_state_cid", "slot_state_digest", "leaves", "end_parameters_digest", "steps")
+    result = dict.fromkeys(names, "any") | {"payload": str(tmp_path / "payload"), "evaluation": "", "seconds": 1.0}
+    replace(worker, market=market)._deliver(held, result | {"train_loss": loss}, bytes(32), UnitResourceUsage(Link()))
+    assert [one["train_loss"] for one in sent] == ["999999.000000"]
 
 
 @pytest.fixture
