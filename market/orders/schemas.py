@@ -143,7 +143,7 @@ class ExtendJob(CloneJob):
         gt=0,
         le=1,
         examples=[0.3],
-        description="Share of the peak rates at the start; default: as at the first job's end, 1 after a decay to 0.",
+        description="Share of the peak rates at the start; default: the first job's last, or first if that is 0.",
     )
 
 

@@ -58,10 +58,9 @@ def _training(spec: TrainingSpec) -> int:
 def evaluated_every(spec: TrainingSpec) -> int:
     """Return after how many rounds the market evaluates a checkpoint, not the first or last.
 
-    Unless units evaluate, the payer does not pay for it. So all of a job take at most ``MAX_FLOPS``, or one evaluation.
+    The payer does not pay for it. So all of a job take at most ``MAX_FLOPS``, or one evaluation. If units evaluate, the
+    market does those of which too few records count.
     """
-    if spec.validation_samples:  # the market evaluates what their records leave out
-        return 1
     each = _limit(spec, LEAST_SAMPLES, MAX_WINDOWS) * flops_per_evaluation(spec)
     return math.ceil(spec.training.rounds * each / MAX_FLOPS)
 

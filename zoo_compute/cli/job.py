@@ -201,7 +201,11 @@ def extend(
     ] = None,
     start_rate_share: Annotated[
         float | None,
-        typer.Option(min=0, max=1, help="Start at this share of the peak rates; default: where the job ended, or 1."),
+        typer.Option(
+            min=0,
+            max=1,
+            help="Start at this share of the peak rates; default: where the job ended, or began if that is 0.",
+        ),
     ] = None,
     yes: Yes = False,
     api_url: ApiUrl = None,

@@ -94,17 +94,20 @@ def jobs_to_validate(database: Database) -> list[str]:
 
 
 def validate(database: Database, settings: Settings, storage: Storage, job_id: str) -> None:
-    """Compute missing losses, newest first, then examine the last round; one worker at a time.
+    """Compute missing losses, then examine the last round; one worker at a time.
+
+    The first model's is first, since no spike is one without it. The others follow, newest first.
 
     Raises:
         StorageError: storage failed; the sweep retries.
     """
     with database.advisory_lock(f"validate:{job_id}") as alone:
-        while alone and (due := _newest_unknown(database, job_id)) is not None:
+        is_first_asked = False
+        while alone and (due := _unknown(database, job_id, without_first=is_first_asked)) is not None:
             spec, checkpoint = due
             if checkpoint.round == 0:
-                if first_loss(database, settings, storage, job_id, spec) is None:
-                    break
+                first_loss(database, settings, storage, job_id, spec)
+                is_first_asked = True  # verifiers may take their time
                 continue
             parameters = load_parameters(storage, spec, checkpoint.cid)
             loss = model_loss(storage, settings, spec, parameters, checkpoint.round)
@@ -118,11 +121,12 @@ def validate(database: Database, settings: Settings, storage: Storage, job_id: s
             examine(database, storage, job_id)
 
 
-def _newest_unknown(database: Database, job_id: str) -> tuple[TrainingSpec, Checkpoint] | None:
+def _unknown(database: Database, job_id: str, *, without_first: bool) -> tuple[TrainingSpec, Checkpoint] | None:
+    """Return the next checkpoint that the market evaluates."""
     with database.transaction() as session:
         rows = checkpoints_repository.checkpoints(session, job_id)
         job = jobs_repository.job(session, job_id)
-        if job is None or not rows:
+        if job is None or not rows or job.status in jobs_repository.TERMINAL_STATUSES:
             return None
         spec = TrainingSpec.from_dict(job.spec)
         trains, every = job.status == JobStatus.RUNNING and job.paused_at is None, evaluated_every(spec)
@@ -130,7 +134,9 @@ def _newest_unknown(database: Database, job_id: str) -> tuple[TrainingSpec, Chec
         unknown = [row for row in unknown if row.validation_loss is None]
         if spec.validation_samples and trains:  # units of these rounds evaluate their checkpoints
             unknown = [row for row in unknown if row.round < job.current_round - spec.training.round_delay]
-        return (spec, unknown[-1]) if unknown else None
+        if without_first:
+            unknown = [row for row in unknown if row.round]
+        return (spec, unknown[-1 if unknown[0].round else 0]) if unknown else None
 
 
 def take_unit_losses(session: Session, job: Job, spec: TrainingSpec) -> None:

@@ -354,6 +354,9 @@ def build_initial_checkpoint(database: Database, settings: Settings, storage: St
         except (GymError, BlobNotFound, BlobCorrupt, BlobTooLarge):
             return reason
         with database.transaction() as session:
+            job = jobs_repository.lock_job(session, job_id)
+            if job is not None and job.status == JobStatus.RUNNING:
+                job.round_started_at = utc_now()  # its nodes have waited for this
             record_checkpoint(session, stored)
     return None
 
@@ -377,12 +380,8 @@ def _initial_state(
 
 def _pin_base(database: Database, storage: Storage, spec: TrainingSpec) -> None:
     if spec.base is not None:
-        _pin(
-            database,
-            storage,
-            spec.base,
-            [(one.cid, one.size) for one in base_manifest(storage, spec.base).files.values()],
-        )
+        files = base_manifest(storage, spec.base).files.values()
+        _pin(database, storage, spec.base, [(one.cid, one.size) for one in files])
 
 
 def _pin_dataset(database: Database, storage: Storage, spec: TrainingSpec) -> None:

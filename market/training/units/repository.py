@@ -13,6 +13,7 @@ from market.jobs.models import Job, Slot
 from market.platform.db.locks import locked
 from market.training.units.models import Unit
 from training_gym.evaluate.sums import LossSums
+from zoo_protocol.verification.training_faults import DIVERGED
 
 OPEN_UNIT = (UnitStatus.LEASED, UnitStatus.COMMITTED)
 DELIVERED_UNIT = (UnitStatus.UPLOADED, UnitStatus.CHECKING, UnitStatus.DISPUTED, UnitStatus.VERIFIED)
@@ -145,10 +146,12 @@ def has_lost_for(session: Session, job_id: str, provider: str, reason: str) -> b
 def refuted_claims(session: Session, unit: Unit, reasons: Collection[str]) -> list[str]:
     """Return the nodes that gave up the same unit for one of ``reasons``, before a commitment.
 
-    Its round, replica, start and compression are those of ``unit``. All nodes of a job are of one environment class.
+    Its round, replica and start are those of ``unit``. All nodes of a job are of one environment class. Compression
+    decides only if a payload diverges.
     """
-    names = "job_id", "round", "slot", "start_checkpoint_cid", "top_k", *_START
+    names = "job_id", "round", "slot", "start_checkpoint_cid", *_START
     same = [getattr(Unit, name).is_not_distinct_from(getattr(unit, name)) for name in names]
+    same.append(or_(Unit.reason != DIVERGED, Unit.top_k.is_not_distinct_from(unit.top_k)))
     lost = Unit.status == UnitStatus.LOST, Unit.reason.in_(reasons), Unit.committed_at.is_(None)
     return list(session.scalars(select(Unit.provider).where(*same, *lost).order_by(Unit.id)))
 

@@ -11,6 +11,7 @@ from market.jobs.models import Job
 from market.platform.db.base import utc_now
 from market.platform.events.models import JobEventRow
 from market.training.checkpoints import repository as checkpoints_repository
+from market.training.checkpoints.models import Checkpoint
 from market.training.evaluation import service as evaluation
 from market.training.evaluation.comparison import better_models
 from market.training.leases.errors import ResultRefused
@@ -164,6 +165,26 @@ def test_market_evaluates_some_checkpoints(world: World, nodes: list[str], monke
     world.execute(update(Job).where(Job.id == job_id).values(paused_at=utc_now()))
     evaluation.validate(world.database, world.settings, world.storage, job_id)
     assert [loss is not None for loss in losses(world, job_id)] == [True, False, True, True]
+
+
+def test_first_model_is_evaluated_before_newer_ones(
+    world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its job waited for nodes, and no rollback for a spike happens without its loss."""
+    job_id = evaluated_job(world, nodes, samples=0, rounds=5)
+    for _ in range(2):
+        world.deliver_all(nodes)
+        world.end_round(job_id)
+    world.execute(update(Checkpoint).where(Checkpoint.job_id == job_id).values(validation_loss=None))
+    order = []
+
+    def note(*given: object) -> evaluation.ModelLoss:
+        order.append(given[-1])
+        return evaluation.ModelLoss("2.500000", "0.100000", 16)
+
+    monkeypatch.setattr(evaluation, "model_loss", note)
+    evaluation.validate(world.database, world.settings, world.storage, job_id)
+    assert order == [0, 2, 1]
 
 
 def test_market_evaluates_first_model_of_few_records(world: World, nodes: list[str]) -> None:

@@ -110,6 +110,25 @@ def test_matched_job_without_start_ends_in_time(
     assert world.call(leases.busy_providers) == set()
 
 
+def test_first_round_begins_with_first_checkpoint(
+    world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large base may arrive after the time of a round."""
+    job_id = world.job(nodes=4)
+    with monkeypatch.context() as patch:
+        patch.setattr(rounds, "build_initial_checkpoint", raising(StorageUnavailable("refused")))
+        with pytest.raises(StorageUnavailable):
+            world.place(job_id, nodes)
+    matched = utc_now() - timedelta(hours=2)
+    world.change(Job, job_id, matched_at=matched, round_started_at=matched)
+    world.dispatch(job_id)
+    world.dispatch(job_id)
+    assert world.read(job_id).status == JobStatus.RUNNING
+    world.deliver_all(nodes)
+    world.end_round(job_id)
+    assert world.read(job_id).current_round == 1
+
+
 def test_job_dataset_survives_release_of_equal_unit_file(world: World, nodes: list[str]) -> None:
     """A node may upload a known dataset as its payload and never deliver it."""
     [unit, *_] = world.units(world.running(nodes))

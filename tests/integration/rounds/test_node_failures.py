@@ -170,11 +170,16 @@ def test_blameless_unit_costs_no_reliability(
 
 
 @pytest.mark.parametrize(
-    ("change", "lost"),
-    [({}, 1), ({"start_slot_state_cid": "another"}, 0), ({"top_k": 512}, 0)],
-    ids=["same_unit", "other_start", "other_compression"],
+    ("code", "change", "lost"),
+    [
+        ("diverged", {}, 1),
+        ("diverged", {"start_slot_state_cid": "another"}, 0),
+        ("diverged", {"top_k": 512}, 0),  # another payload
+        ("out_of_range", {}, 1),
+        ("out_of_range", {"start_slot_state_cid": "another"}, 0),
+        ("out_of_range", {"top_k": 512}, 1),  # of the same tokens
+    ],
 )
-@pytest.mark.parametrize("code", ["diverged", "out_of_range"])
 def test_refuted_claim_on_job_costs_reliability(
     world: World, nodes: list[str], code: str, change: dict[str, Any], lost: int
 ) -> None:
