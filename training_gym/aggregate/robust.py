@@ -5,7 +5,8 @@ Five rules apply in turn to whole vectors, since rules by coordinate waste spars
 1. Norm gate: exclude payloads beyond ``GATE`` times the median norm.
 2. Copies: replicas train on different data, so honest payloads do not coincide. If the squared distance of payloads is
    below ``COPY`` of the usual one, only the lowest slot counts. Usual is the median distance of the median payload, of
-   three at least. Dishonest providers that agree on a payload therefore count once.
+   three at least. Distances above ``OPPOSITE`` do not count: a flipped payload would make copies of honest ones.
+   Dishonest providers that agree on a payload therefore count once.
 3. Opposed: exclude a payload that points against the middle half of the others and against the last aggregate v, or
    clearly against the former. Distances of flipped payloads are not wider once honest ones are nearly orthogonal (a
    mean cosine below 1/11), but signs still show them. An assumed bad quarter hardly moves the middle half: neither to
@@ -47,6 +48,8 @@ GATE = 4
 ASSUMED_BAD = 0.25
 OUTLIER = 1.2
 COPY = 0.5
+OPPOSITE = 9 << 38
+"""Squared distance of directions, in 2**-40, that honest payloads do not have: a cosine below -1/8."""
 CLEAR = 3
 """Standard deviations beyond which a mean of sketched cosines is clear. That of one is 1 / sqrt(``SKETCH_SIZE``)."""
 WEIGHT_ONE = 1 << 12
@@ -204,8 +207,9 @@ def _copies(slots: Sequence[int], fresh: Sequence[int], measurements: Mapping[in
         return []
     distances = _distances(slots, measurements)
     among = np.array([slots.index(slot) for slot in fresh])
-    others = (np.delete(row, place).tolist() for place, row in enumerate(distances[np.ix_(among, among)]))
-    limit = COPY * median([median(row) for row in others])
+    others = (np.delete(row, place) for place, row in enumerate(distances[np.ix_(among, among)]))
+    near = [row[row <= OPPOSITE].tolist() for row in others]
+    limit = COPY * median([median(row) for row in near if row])
     kept, copies = np.zeros(len(slots), bool), []
     for place, slot in enumerate(slots):
         kept[place] = (distances[place][kept] >= limit).all()

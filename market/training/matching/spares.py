@@ -4,7 +4,8 @@ A job's price is fixed at its match, so it cannot exceed the escrow. A provider 
 price for the notice period. From the next round on, another node from the book fills its replica at the job's price.
 
 A node that is jailed, unbonds its stake or fails the requirements (attestation ended, reliability fell) is replaced in
-the same way without notice. So is one whose probe differs from most. A job can last longer than unbonding.
+the same way without notice. So is one whose probe differs from most, or that is too slow, while a quorum has other
+nodes: its units would end after their rounds, unpaid. A job can last longer than unbonding.
 
 A hot spare is a free node that can take over a replica. It fetches the job's data and each of its checkpoints, by
 ``follow`` leases. It is neither reserved nor paid, but comes first when a replica becomes vacant. Training does not
@@ -33,11 +34,16 @@ from market.training.leases import repository as leases_repository
 from market.training.leases.schemas import LeaseKind
 from market.training.leases.service import create_lease
 from market.training.matching import assignment
+from market.training.units import repository as units_repository
 from market.training.units.models import Unit
 from market.training.units.probes import dissenting_nodes
+from training_gym.exchange.deadlines import quorum
 
 MAX_FAILURES = 3
 """A node that lost or failed this many units of a round gets no more of that round."""
+
+SLOW_UNITS, SLOW_ROUNDS = 2, 8
+"""A node whose newest units, so many within so many rounds, missed the end of their round is too slow for now."""
 
 SLOTS_PER_SPARE = 8
 
@@ -57,15 +63,22 @@ def drop_overpriced_nodes(session: Session, settings: Settings, job: Job, slots:
 
 
 def drop_ineligible_nodes(session: Session, settings: Settings, job: Job, slots: Sequence[Slot]) -> None:
-    """Vacate idle ``slots`` whose nodes are jailed, not slashable, dissenting or unfit by now."""
+    """Vacate idle ``slots`` of nodes that are jailed, not slashable, dissenting, slow or unfit."""
     requirements = Requirements.of(job.requirements)
     holders = [slot.provider for slot in slots if slot.provider is not None]
     nodes = providers.nodes_among(session, settings, holders, database_now(session))
     barred = providers.ineligible_providers(session, NETWORKS[settings.network], holders)
-    barred |= dissenting_nodes(session, job.id)
+    barred |= dissenting_nodes(session, job.id) | _slow_nodes(session, job)
     for slot in slots:
         if slot.provider in barred or (slot.provider in nodes and not requirements.accepts(nodes[slot.provider])):
             slot.provider = None
+
+
+def _slow_nodes(session: Session, job: Job) -> set[str]:
+    """Return the job's slow nodes, none while the others are fewer than a quorum."""
+    found = units_repository.slow_nodes(session, job.id, job.current_round - SLOW_ROUNDS, SLOW_UNITS)
+    others = sum(slot.provider not in (None, *found) for slot in jobs_repository.slots(session, job.id))
+    return found if others >= quorum(job.nodes) else set()
 
 
 def spare_count(nodes: int) -> int:
@@ -142,7 +155,7 @@ def _suitable(session: Session, job: Job, supply: Sequence[Offer]) -> list[Offer
     assert job.clearing_price_wei is not None  # set when the job was matched
     assert job.fee_bps is not None  # set when it was funded
     busy, requirements = jobs_repository.slot_holders(session), Requirements.of(job.requirements)
-    busy |= dissenting_nodes(session, job.id)
+    busy |= dissenting_nodes(session, job.id) | _slow_nodes(session, job)
     return [
         offer
         for offer in supply

@@ -18,6 +18,8 @@ from zoo_protocol.verification.training_faults import DIVERGED
 OPEN_UNIT = (UnitStatus.LEASED, UnitStatus.COMMITTED)
 DELIVERED_UNIT = (UnitStatus.UPLOADED, UnitStatus.CHECKING, UnitStatus.DISPUTED, UnitStatus.VERIFIED)
 EVALUATED_UNIT = tuple(status for status in DELIVERED_UNIT if status != UnitStatus.DISPUTED)
+ROUND_CLOSED = "round_closed"
+"""Reason of a unit whose node had not committed when its round ended."""
 _START = "start_slot_state_cid", "start_slot_state_digest", "start_restored_payload_cid", "start_eager_payload_cid"
 _RESTORABLE = Unit.to_restore & Unit.status.not_in((UnitStatus.REJECTED, UnitStatus.DISPUTED))
 
@@ -141,6 +143,19 @@ def has_lost_for(session: Session, job_id: str, provider: str, reason: str) -> b
     """Return whether the provider has lost a unit of the job for this reason."""
     query = select(Unit.id).where(Unit.job_id == job_id, Unit.provider == provider, Unit.reason == reason)
     return session.scalar(query.where(Unit.status == UnitStatus.LOST).limit(1)) is not None
+
+
+def slow_nodes(session: Session, job_id: str, since: int, count: int) -> set[str]:
+    """Return the nodes whose ``count`` newest units missed the ends of their rounds.
+
+    Args:
+        since: first round that counts.
+    """
+    query = select(Unit.provider, Unit.reason).where(Unit.job_id == job_id, Unit.round >= since)
+    newest: dict[str, list[str | None]] = {}
+    for provider, reason in session.execute(query.order_by(Unit.id.desc())):
+        newest.setdefault(provider, []).append(reason)
+    return {provider for provider, found in newest.items() if found[:count] == [ROUND_CLOSED] * count}
 
 
 def refuted_claims(session: Session, unit: Unit, reasons: Collection[str]) -> list[str]:

@@ -5,6 +5,7 @@ Slow nodes are in ``test_late_payloads``; false work that only a replay finds in
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -14,6 +15,7 @@ from kit.jobs.unit_results import Work
 from sqlalchemy import func, select, update
 
 from market.domain.lifecycle import OUT_OF_MEMORY, UnitStatus
+from market.jobs import repository as jobs_repository
 from market.jobs.models import Job
 from market.platform.db.base import utc_now
 from market.providers.models import ProviderEpoch
@@ -21,6 +23,7 @@ from market.training.leases import expiry
 from market.training.leases import service as leases
 from market.training.leases.errors import LeaseLost, ResultRefused
 from market.training.leases.models import Lease
+from market.training.units import repository as units_repository
 from market.training.units import service as units
 from market.training.units.models import Unit
 
@@ -50,6 +53,10 @@ def _close(world: World, job_id: str) -> None:
 
 def _unit(world: World, job_id: str, node: str) -> Unit:
     return next(unit for unit in world.units(job_id, round=0) if unit.provider == node)
+
+
+def _holders(world: World, job_id: str) -> set[str | None]:
+    return {slot.provider for slot in world.call(jobs_repository.slots, job_id)}
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -97,6 +104,26 @@ def test_slow_commitment_loses_round_but_not_standing(world: World, nodes: list[
     _close(world, job_id)
     lost = _unit(world, job_id, nodes[0])
     assert (lost.status, lost.reason) == (UnitStatus.LOST, "round_closed")
+
+
+def test_slow_node_gets_no_more_unpaid_units(world: World, nodes: list[str]) -> None:
+    """Unless the others are too few: two of its units in a row were lost."""
+    spec = replace(world.spec, training=replace(world.spec.training, rounds=6))
+    job_id = world.running(nodes, document=spec.to_dict())
+    for done in range(3):
+        assert len(world.units(job_id, round=done, slot=0)) == (done < 2)
+        world.deliver_all(nodes[1:])
+        world.change(Job, job_id, round_started_at=utc_now() - timedelta(days=1))
+        world.dispatch(job_id)
+        world.aggregate(job_id)
+        world.dispatch(job_id)
+    assert _holders(world, job_id) == {None, *nodes[1:]}
+    found = [world.call(units_repository.slow_nodes, job_id, since, 2) for since in (0, 1)]
+    assert found == [{nodes[0]}, set()]  # it has another chance some rounds later
+    world.call(leases.remove_node_from_jobs, nodes[1], "jailed")
+    world.call(leases.remove_node_from_jobs, nodes[2], "jailed")
+    world.dispatch(job_id)
+    assert nodes[0] in _holders(world, job_id)
 
 
 def test_stopped_node_is_asked_again_only_after_return(world: World, nodes: list[str]) -> None:

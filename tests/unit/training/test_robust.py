@@ -8,7 +8,7 @@ import pytest
 from kit.measures import lines_run
 
 from training_gym.aggregate.fixed_point import Fixed
-from training_gym.aggregate.robust import ASSUMED_BAD, OUTLIER, WEIGHT_ONE, Measurement, decide, median
+from training_gym.aggregate.robust import ASSUMED_BAD, OPPOSITE, OUTLIER, WEIGHT_ONE, Measurement, decide, median
 
 
 def measured(sketches: Fixed) -> dict[int, Measurement]:
@@ -24,7 +24,9 @@ def codes(sketches: Fixed) -> dict[str, list[int]]:
 
 
 def as_described(rows: list[list[int]]) -> dict[str, list[int]]:
-    usual = median([median(row[:own] + row[own + 1 :]) for own, row in enumerate(rows)])
+    others = (row[:own] + row[own + 1 :] for own, row in enumerate(rows))
+    near = [[one for one in row if one <= OPPOSITE] for row in others]
+    usual = median([median(row) for row in near if row])
     kept: list[int] = []
     for slot, row in enumerate(rows):
         if all(2 * row[lower] >= usual for lower in kept):
@@ -45,7 +47,7 @@ def drawn(seed: int) -> Fixed:
     count = int(dice.integers(3, 40))
     reach = np.exp(dice.normal(0, 0.3, count))
     apart = np.triu(reach[:, None] * reach * dice.uniform(0.4, 1.6, (count, count)), 1)
-    whole: Fixed = np.rint((apart + apart.T) * (1000 if seed % 2 else 4)).astype(int)
+    whole: Fixed = np.rint((apart + apart.T) * (1 << 40 if seed % 2 else 4)).astype(int)
     return whole
 
 
@@ -97,6 +99,24 @@ def of(sketches: Fixed, products: list[int], weights: dict[int, int] | None = No
         slot: replace(one, product=products[slot], weight=(weights or {}).get(slot, WEIGHT_ONE))
         for slot, one in measured(sketches).items()
     }
+
+
+@pytest.mark.parametrize(("honest", "flipped"), [(2, 1), (2, 2), (3, 1), (3, 2), (3, 3)])
+def test_flipped_payloads_make_no_copies(honest: int, flipped: int) -> None:
+    """Honest payloads lie near each other at first."""
+    for seed in range(20):
+        sketches = directions(honest + flipped, 0.93, 0, seed)
+        sketches[honest:] *= -1
+        found = decide(measured(sketches)).verdicts
+        assert "near_copy" not in {verdict.code for verdict in found.values()}
+
+
+@pytest.mark.parametrize("cosine", [0.4, 0.93])
+def test_copies_are_found_among_half(cosine: float) -> None:
+    for count in (3, 4):
+        sketches = directions(count, cosine, 0)
+        sketches[-1] = sketches[-2]
+        assert codes(sketches)["near_copy"] == [count - 1]
 
 
 @pytest.mark.parametrize(("honest", "flipped"), [(6, 2), (5, 3), (3, 1)])
