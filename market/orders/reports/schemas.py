@@ -30,6 +30,7 @@ class FindingCode(StrEnum):
     """Reasons why a job waits, or that it does not wait. Codes are stable; sentences are not."""
 
     DEPOSIT_PENDING = "deposit_pending"
+    PAUSED = "paused"
     MATCHED = "matched"
     SLOTS_VACANT = "slots_vacant"
     BEING_EVALUATED = "being_evaluated"
