@@ -224,11 +224,11 @@ def extend(
 
 @app.command()
 def metrics(job_id: JobId = None, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
-    """Show losses, units and times, by round."""
+    """Show losses, units, times and rollbacks, by round."""
     with open_client(api_url) as client:
         rounds = client.find_job(job_id).metrics()
     columns = ["round", "validation_loss", "validation_error", "train_loss"]
-    columns += ["units_included", "units_excluded", "units_lost", "seconds"]
+    columns += ["units_included", "units_excluded", "units_lost", "seconds", "rollback_reason"]
     print_result(rounds, partial(print_records, columns), as_json=as_json)
 
 

@@ -20,6 +20,9 @@ class RoundMetrics(BaseModel):
     units_included: int
     units_excluded: int
     units_lost: int
+    rollback_reason: str | None = Field(
+        description="Fault for which the round repeats an earlier model, such as loss_spike; null otherwise."
+    )
 
 
 class JobMetrics(BaseModel):
