@@ -157,6 +157,7 @@ def job_metrics(session: Session, job: Job) -> JobMetrics:
                 units_included=sum(unit.included is True for unit in done),
                 units_excluded=sum(unit.included is False for unit in done),
                 units_lost=sum(unit.status in _LOST for unit in done),
+                rollback_reason=checkpoint.rollback_reason,
             )
         )
     return JobMetrics(rounds=points)

@@ -174,6 +174,11 @@ class JobState(Answer):
     settled_at: datetime | None
 
     @property
+    def is_paused(self) -> bool:
+        """Return true for a job that is paused; one that ended keeps ``paused_at``."""
+        return self.paused_at is not None and self.status in ("matching", "running")
+
+    @property
     def is_over(self) -> bool:
         """Return true for a final status."""
         return self.status in ("settled", "rejected")

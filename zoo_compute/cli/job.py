@@ -18,6 +18,7 @@ from zoo_compute.terminal.output import (
     print_result,
     print_rows,
     short_id,
+    status_words,
 )
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def list_jobs(api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
         (
             short_id(state.id),
             state.name,
-            state.status,
+            status_words(state.status, is_paused=state.is_paused),
             state.reason,
             state.tier,
             f"{state.progress.round}/{state.rounds}",
@@ -223,11 +224,11 @@ def extend(
 
 @app.command()
 def metrics(job_id: JobId = None, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
-    """Show losses, units and times, by round."""
+    """Show losses, units, times and rollbacks, by round."""
     with open_client(api_url) as client:
         rounds = client.find_job(job_id).metrics()
     columns = ["round", "validation_loss", "validation_error", "train_loss"]
-    columns += ["units_included", "units_excluded", "units_lost", "seconds"]
+    columns += ["units_included", "units_excluded", "units_lost", "seconds", "rollback_reason"]
     print_result(rounds, partial(print_records, columns), as_json=as_json)
 
 
@@ -320,7 +321,8 @@ def _show(state: "JobState", as_json: bool) -> None:
         return
     facts = in_zen(state.model_dump(exclude={"progress", "spec", "unit_weight_us"}))
     loss = "validation_loss", "validation_error"
-    print_facts(facts | {"rounds done": state.progress.round, **{name: getattr(state.progress, name) for name in loss}})
+    facts |= {"status": status_words(state.status, is_paused=state.is_paused), "rounds done": state.progress.round}
+    print_facts(facts | {name: getattr(state.progress, name) for name in loss})
 
 
 def _watch(client: "Client", job_id: str | None, as_json: bool) -> None:

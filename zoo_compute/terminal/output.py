@@ -87,6 +87,11 @@ def short_id(job_id: str) -> str:
     return job_id[:10] if sys.stdout.isatty() else job_id
 
 
+def status_words(status: str, *, is_paused: bool) -> str:
+    """Return a job's status, with its pause."""
+    return f"{status}, paused" if is_paused else status
+
+
 def zen(wei: str | int | None) -> str | None:
     """Return an amount in rounded ZEN without the unit, or None."""
     return None if wei is None else short_zen(int(wei))

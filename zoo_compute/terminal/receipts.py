@@ -28,7 +28,10 @@ def print_receipt(receipt: dict[str, Any]) -> None:
     losses = ("initial_loss", "final_loss", "final_error")
     plain = ("job_id", "tier", "outcome", *losses, "final_model_cid", "settlement_tx", "ledger_reconciled")
     price = int(receipt["clearing_price_wei_per_gpu_hour"] or 0)
-    print_facts({name: receipt[name] for name in plain} | {"price per GPU-hour": f"{short_zen(price)} ZEN"} | money)
+    # A job that ended early has no final model, but its last checkpoint in these fields.
+    is_final = receipt["outcome"] == "completed"
+    facts = {name if is_final else name.replace("final_", "last_"): receipt[name] for name in plain}
+    print_facts(facts | {"price per GPU-hour": f"{short_zen(price)} ZEN"} | money)
     print_records(
         ("round", "slot", "provider", "status", "reason", "paid", "sampled", "detection", "payload_cid"),
         [in_zen(unit | _verification(unit)) for unit in receipt["units"]],

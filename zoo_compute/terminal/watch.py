@@ -9,7 +9,7 @@ from zoo_compute.base.amounts import short_zen
 from zoo_compute.base.models import Event, JobState
 from zoo_compute.base.plain_json import to_json
 from zoo_compute.client.job import Job
-from zoo_compute.terminal.output import print_note
+from zoo_compute.terminal.output import print_note, status_words
 from zoo_protocol.verification.training_faults import DIVERGED, DIVERGED_ADVICE, FAULTS
 
 
@@ -46,6 +46,9 @@ def describe(event: Event) -> str | None:
     match event.kind:
         case "status" if (data["status"], data.get("reason")) == ("failed", DIVERGED):
             return f"job is failed ({DIVERGED}). {DIVERGED_ADVICE}"
+        case "status" if "paused" in data:
+            words = status_words(data["status"], is_paused=data["paused"])
+            return f"job is {words}" + ("" if data["paused"] else ", resumed")
         case "status":
             return f"job is {data['status']}" + (f" ({data['reason']})" if data.get("reason") else "")
         case "round":
@@ -100,12 +103,15 @@ def _bar(state: JobState) -> Iterator[Callable[[Event], None]]:
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task(state.status, total=state.rounds, loss=state.progress.validation_loss or "-")
+        words, is_paused = status_words(state.status, is_paused=state.is_paused), False
+        task = progress.add_task(words, total=state.rounds, loss=state.progress.validation_loss or "-")
 
         def show(event: Event) -> None:
+            nonlocal is_paused
             data = event.data
             if event.kind == "status":
-                progress.update(task, description=data["status"])
+                is_paused = data.get("paused", is_paused and data["status"] == "matching")  # amended during a pause
+                progress.update(task, description=status_words(data["status"], is_paused=is_paused))
             elif event.kind in ("checkpoint", "validation"):
                 if event.kind == "checkpoint":
                     progress.update(task, completed=data["round"])

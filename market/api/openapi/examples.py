@@ -344,6 +344,7 @@ FIELDS: dict[str, Any] = {
     "salt": OTHER_HASH,
     "seed": HASH,
     "exclusion_reason": None,
+    "rollback_reason": None,
     "pins": [NODE],
     "size": 1_048_576,
     "task": {"round": 3, "slot": 1, "theta": CID, "spec": CID},

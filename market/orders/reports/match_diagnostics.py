@@ -12,6 +12,7 @@ from market.domain.nodes.placement import Constraint
 from market.jobs import repository as jobs_repository
 from market.jobs.models import Job
 from market.jobs.pricing import highest_price
+from market.orders.amendments import longest_pause
 from market.orders.reports.capacity_forecast import BookForecast, CapacityForecast, forecast_capacity
 from market.orders.reports.schemas import BookChance, Change, ConstraintView, Finding, FindingCode, Why
 from market.platform.db.rows import from_row
@@ -66,9 +67,11 @@ def diagnose_unmatched_job(
     session: Session, settings: Settings, network: NetworkParameters, job: Job, rounds: BookStatus
 ) -> Why:
     """Return the findings on a job of any status."""
-    if job.status != JobStatus.MATCHING:
-        return _answer(job, findings=list(_not_waiting(session, settings, job)))
     now = database_now(session)
+    if job.paused_at is not None and job.status == JobStatus.MATCHING:  # it does not bid, so no node or price matters
+        return _answer(job, findings=[_paused_bid(job, job.paused_at, now)])
+    if job.status != JobStatus.MATCHING:
+        return _answer(job, findings=list(_not_waiting(session, settings, network, job)))
     tier = next(tier for tier in network.tiers if tier.id == job.tier_id)
     seen = forecast_capacity(session, settings, network, job, now)
     expected = min((book.expected_at for book in seen.books if book.expected_at is not None), default=None)
@@ -111,10 +114,29 @@ def _chance(tier: Tier, book: BookForecast, rounds: BookStatus) -> BookChance:
     )
 
 
-def _not_waiting(session: Session, settings: Settings, job: Job) -> Iterator[Finding]:
+def _paused_bid(job: Job, since: datetime, now: datetime) -> Finding:
+    if job.expires_at <= now:
+        return _wait_over()
+    return _paused(job, since, f"It does not bid, and expires at {_at(job.expires_at)} with a full refund.")
+
+
+def _paused(job: Job, since: datetime, effect: str) -> Finding:
+    resume = f"Resume it: zoo-compute job resume {job.id}"
+    return _finding(FindingCode.PAUSED, f"It has been paused since {_at(since)}. {effect} {resume}")
+
+
+def _wait_over() -> Finding:
+    return _finding(FindingCode.WAIT_OVER, "Its wait_until has passed: it expires and is refunded in full.")
+
+
+def _not_waiting(session: Session, settings: Settings, network: NetworkParameters, job: Job) -> Iterator[Finding]:
     if job.status in _PENDING:
         yield _finding(FindingCode.DEPOSIT_PENDING, "Its deposit is not final on chain. It bids once it is.")
         return
+    if job.paused_at is not None and job.status == JobStatus.RUNNING:  # an ended job keeps the time of its pause
+        ends = _at(job.wait_until + longest_pause(network))
+        effect = f"Its nodes finish the units that they have. It is cancelled if it is still paused at {ends}."
+        yield _paused(job, job.paused_at, effect)
     if job.matched_at is not None and job.clearing_price_wei is not None:
         price = _zen(job.clearing_price_wei)
         yield _finding(
@@ -122,23 +144,7 @@ def _not_waiting(session: Session, settings: Settings, job: Job) -> Iterator[Fin
             f"It was matched at {_at(job.matched_at)} with {_nodes(job.nodes)} at {price} ZEN per GPU-hour.",
         )
     if job.status == JobStatus.RUNNING:
-        open_evaluations = {
-            model: evaluations.open_evaluations(session, job.id, final=model == "final") for model in ("first", "final")
-        }
-        vacant = sum(slot.provider is None for slot in jobs_repository.slots(session, job.id))
-        if vacant and not open_evaluations["final"]:  # it frees nodes that are done
-            yield _finding(
-                FindingCode.SLOTS_VACANT,
-                f"{vacant} of its {job.nodes} slots wait for a free node of its class that meets its requirements and "
-                "price.",
-            )
-        for model, asked in open_evaluations.items():
-            if asked:
-                verifiers = "1 verifier is" if asked == 1 else f"{asked} verifiers are"
-                yield _finding(
-                    FindingCode.BEING_EVALUATED,
-                    f"{verifiers} asked to evaluate its {model} model. The last round waits for the result.",
-                )
+        yield from _at_work(session, job)
     if job.status in _TRAINED and (dissenting := dissenting_nodes(session, job.id)):
         yield _finding(
             FindingCode.PROBES_DIFFER,
@@ -154,6 +160,26 @@ def _not_waiting(session: Session, settings: Settings, job: Job) -> Iterator[Fin
         reason = f" ({job.reason})" if job.reason else ""
         words = _REASONS.get(job.reason or "", "")
         yield _finding(FindingCode.ENDED, f"It does not wait for nodes: it is {job.status}{reason}.{words}")
+
+
+def _at_work(session: Session, job: Job) -> Iterator[Finding]:
+    open_evaluations = {
+        model: evaluations.open_evaluations(session, job.id, final=model == "final") for model in ("first", "final")
+    }
+    vacant = sum(slot.provider is None for slot in jobs_repository.slots(session, job.id))
+    if vacant and job.paused_at is None and not open_evaluations["final"]:  # both free nodes that are done
+        yield _finding(
+            FindingCode.SLOTS_VACANT,
+            f"{vacant} of its {job.nodes} slots wait for a free node of its class that meets its requirements and "
+            "price.",
+        )
+    for model, asked in open_evaluations.items():
+        if asked:
+            verifiers = "1 verifier is" if asked == 1 else f"{asked} verifiers are"
+            yield _finding(
+                FindingCode.BEING_EVALUATED,
+                f"{verifiers} asked to evaluate its {model} model. The last round waits for the result.",
+            )
 
 
 def _losses(session: Session, job: Job) -> str:
@@ -183,7 +209,7 @@ def _waiting(
     job: Job, tier: Tier, seen: CapacityForecast, rounds: BookStatus, expected: datetime | None, now: datetime
 ) -> Iterator[Finding]:
     if job.expires_at <= now:
-        yield _finding(FindingCode.WAIT_OVER, "Its wait_until has passed: it expires and is refunded in full.")
+        yield _wait_over()
         return
     if rounds.held:
         yield _finding(

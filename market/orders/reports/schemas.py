@@ -20,6 +20,9 @@ class RoundMetrics(BaseModel):
     units_included: int
     units_excluded: int
     units_lost: int
+    rollback_reason: str | None = Field(
+        description="Fault for which the round repeats an earlier model, such as loss_spike; null otherwise."
+    )
 
 
 class JobMetrics(BaseModel):
@@ -30,6 +33,7 @@ class FindingCode(StrEnum):
     """Reasons why a job waits, or that it does not wait. Codes are stable; sentences are not."""
 
     DEPOSIT_PENDING = "deposit_pending"
+    PAUSED = "paused"
     MATCHED = "matched"
     SLOTS_VACANT = "slots_vacant"
     BEING_EVALUATED = "being_evaluated"

@@ -11,11 +11,13 @@ from sqlalchemy import update
 from market.auctions import service as auctions
 from market.domain.network import DEVNET
 from market.jobs import repository as jobs_repository
-from market.jobs.models import Job
+from market.jobs.models import Job, Slot
+from market.orders.amendments import longest_pause
 from market.orders.reports.match_diagnostics import diagnose_unmatched_job
 from market.platform.db.base import utc_now
 from market.providers.census import census
 from market.providers.models import Attestation, Provider
+from market.training.leases.service import cancel_now
 
 
 def explain(world: World, job_id: str) -> Any:
@@ -111,6 +113,33 @@ def test_busy_nodes_are_expected_by_finished_rounds(world: World) -> None:
     assert found.books[0].suitable == 2
     assert found.books[0].free == 0
     assert codes(explain(world, running)) == ["matched", "few_verifiers"]
+
+
+@pytest.mark.parametrize("runs", [True, False], ids=["running", "waiting"])
+def test_paused_job_names_pause_instead_of_nodes(world: World, runs: bool) -> None:
+    job_id = world.running([world.node(), world.node()]) if runs else world.job(nodes=2)
+    at = utc_now().replace(microsecond=0)
+    world.execute(update(Job).where(Job.id == job_id).values(paused_at=at))
+    world.dispatch(job_id)
+    world.execute(update(Slot).values(provider=None))
+    found, job = explain(world, job_id), world.read(job_id)
+    assert codes(found) == (["paused", "matched", "few_verifiers"] if runs else ["paused"])
+    assert (found.constraints, found.books, found.changes, found.limit_price_wei_per_gpu_hour) == ([], [], [], None)
+    sentence, ends = found.findings[0].sentence, job.wait_until + longest_pause(DEVNET) if runs else job.expires_at
+    assert sentence.startswith(f"It has been paused since {at.isoformat()}. ")
+    assert f" at {ends.isoformat(timespec='seconds')}" in sentence
+    assert sentence.endswith(f" zoo-compute job resume {job_id}")
+
+
+def test_ended_jobs_are_not_called_paused(world: World) -> None:
+    waiting, ended = world.job(nodes=2), world.running([world.node()])
+    past = utc_now() - timedelta(seconds=1)
+    world.execute(update(Job).values(paused_at=past))
+    world.execute(update(Job).where(Job.id == waiting).values(amended_wait_until=past))
+    assert codes(explain(world, waiting)) == ["wait_over"]
+    with world.database.transaction() as session:
+        cancel_now(session, session.get_one(Job, ended), "0x00")
+    assert "paused" not in codes(explain(world, ended))
 
 
 def test_payer_is_warned_when_class_lacks_referees(world: World) -> None:

@@ -42,6 +42,17 @@ def test_why_names_filters_and_remedies_to_payer(cli: Cli, world: World) -> None
         assert f"{change['field']}: {change['sentence']}" in shown
 
 
+def test_pause_is_shown_with_job_status(cli: Cli, world: World) -> None:
+    job_id = world.running([world.node(), world.node()])
+    cli.be(bytes(world.wallets[world.read(job_id).payer].key))
+    for command in (("job", "pause"), ("job", "show"), ("job", "list")):
+        assert "running, paused" in cli(*command)
+    assert cli.json("job", "show")["status"] == cli.json("job", "list")[0]["status"] == "running"
+    assert f"zoo-compute job resume {job_id}  [paused]" in cli("job", "why")
+    for command in (("job", "resume"), ("job", "show"), ("job", "list")):
+        assert "paused" not in cli(*command).replace("paused_at", "")
+
+
 def test_quote_shows_size_dependent_settings_and_warnings(
     cli: Cli, app: FastAPI, storage: Storage, tmp_path: Path
 ) -> None:

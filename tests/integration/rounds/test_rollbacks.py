@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI
-from kit.api.clients import refusal, sign_in
+from kit.api.clients import Cli, refusal, sign_in
 from kit.jobs.jobs_fixtures import FakeChain, World
 from kit.jobs.rollbacks import (
     checkpoints,
@@ -67,6 +67,17 @@ def test_loss_spike_is_rolled_back_to_best_checkpoint(world: World, nodes: list[
     assert {one.lease.task["slot_state_cid"] for one in again} == {None}
     end_round(world, job_id)
     assert all(unit.included for unit in world.units(job_id, round=3))
+
+
+def test_metrics_mark_rolled_back_rounds(cli: Cli, world: World, nodes: list[str]) -> None:
+    job_id = spiked_job(world, nodes, rounds=5)
+    world.deliver_all(nodes)
+    end_round(world, job_id)
+    cli.be(bytes(world.wallets[world.read(job_id).payer].key))
+    reasons = [point["rollback_reason"] for point in cli.json("job", "metrics")]
+    assert reasons == [None, None, None, "loss_spike"]
+    rows = cli("job", "metrics").splitlines()
+    assert [row.rpartition("\t")[2] for row in rows] == ["rollback_reason", "-", "-", "-", "loss_spike"]
 
 
 def job_ahead_of_rollback(world: World, nodes: list[str]) -> str:

@@ -1,18 +1,21 @@
 """Texts of the terminal: amounts, efficiency, events and the results of a replay."""
 
 import json
+import re
+from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from zoo_compute.audit.unit_record import Place
 from zoo_compute.base.errors import Mismatch
-from zoo_compute.base.models import Event
+from zoo_compute.base.models import Event, JobState, Progress
 from zoo_compute.cli.verify import describe_attempt, report_unit
 from zoo_compute.replay.check import Attempt, Difference, UnitCheck
 from zoo_compute.terminal.job_reports import print_efficiency
 from zoo_compute.terminal.output import in_zen, print_table
-from zoo_compute.terminal.watch import describe
+from zoo_compute.terminal.watch import describe, follow
 from zoo_protocol.verification.training_faults import DIVERGED_ADVICE
 
 HONEST = "0x" + "a0" * 20
@@ -88,6 +91,41 @@ def test_events_are_described_in_sentences() -> None:
     start = "provider 0xab is late with a state: round 0, slot 3, segment 1, "
     assert describe(Event(id=4, kind="late", data=late)) == start + "not revealed yet"
     assert describe(Event(id=5, kind="late", data=late | {"shown_at": "noon"})) == start + "revealed at noon"
+
+
+def status_event(status: str, **data: Any) -> Event:
+    return Event(id=1, kind="status", data={"status": status, "reason": None, **data})
+
+
+@pytest.mark.parametrize("status", ["matching", "running"])
+def test_pause_and_resumption_are_described(status: str) -> None:
+    assert describe(status_event(status, paused=True)) == f"job is {status}, paused"
+    assert describe(status_event(status, paused=False)) == f"job is {status}, resumed"
+    assert describe(status_event(status)) == f"job is {status}"
+
+
+@pytest.mark.parametrize(
+    ("events", "shown"),
+    [
+        ([], "running, paused"),
+        ([status_event("running", paused=True)], "running, paused"),
+        ([status_event("running", paused=True), status_event("running", paused=False)], "running"),
+        ([status_event("running", paused=True), status_event("cancelled")], "cancelled"),
+        ([status_event("matching", paused=True), status_event("matching", max_price="1")], "matching, paused"),
+    ],
+    ids=["before_events", "paused", "resumed", "ended", "amended"],
+)
+def test_progress_bar_shows_pause(
+    events: list[Event], shown: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = Progress(round=1, rounds=3, units={}, validation_loss=None)
+    paused = JobState.model_construct(status="running", paused_at=datetime.now(UTC), rounds=3, progress=done)
+    job: Any = SimpleNamespace(state=lambda: paused, events=lambda: events)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "120")
+    follow(job, as_json=False)
+    frames = re.findall(r"([a-z]+(?:, paused)?) +━", re.sub(r"\x1b\[[^a-zA-Z]*[a-zA-Z]", "", capsys.readouterr().err))
+    assert frames[-1] == shown
 
 
 @pytest.mark.parametrize(

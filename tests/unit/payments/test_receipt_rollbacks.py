@@ -49,6 +49,22 @@ def test_rolled_back_checkpoint_is_accepted(capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize(
+    ("outcome", "word"),
+    [("completed", "final"), ("diverged", "last"), ("cancelled_by_payer", "last"), ("expired", "last")],
+)
+def test_receipt_names_final_model_of_completed_job(
+    outcome: str, word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = World()
+    receipt = verify_job(world.job_id, world, world).receipt  # type: ignore[arg-type]
+    print_receipt(receipt | {"ledger_reconciled": True, "outcome": outcome})
+    shown = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines() if "_" in line.split()[0])
+    assert shown[f"{word}_model_cid"] == receipt["final_model_cid"]
+    assert (shown[f"{word}_loss"], shown[f"{word}_error"]) == (str(receipt["final_loss"]), str(receipt["final_error"]))
+    assert {name.partition("_")[0] for name in shown if name.endswith("_cid")} == {word}
+
+
+@pytest.mark.parametrize(
     ("reason", "fault", "is_true"),
     [
         ("loss_spike", lambda world: spike(world), True),
