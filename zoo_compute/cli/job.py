@@ -197,7 +197,12 @@ def extend(
     nodes: Nodes = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Train so many more rounds; default: the rest.")] = None,
     final_rate_share: Annotated[
-        float | None, typer.Option(min=0, max=1, help="End at this share of the peak rates; default: as the job did.")
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            help="End at this share of the peak rates; default: as the job did, but not above --start-rate-share.",
+        ),
     ] = None,
     start_rate_share: Annotated[
         float | None,

@@ -75,6 +75,15 @@ def test_extension_of_diverged_job_warns(cli: Cli, world: World, trained: str) -
     assert lowered["spec"]["data_config"]["start_rate_share"] == 0.3
 
 
+def test_lowered_extension_of_constant_rates_stays_low(cli: Cli, world: World, trained: str) -> None:
+    before = world.read(trained)
+    training = before.spec["training_config"] | {"final_rate_share": 1.0}
+    world.execute(update(Job).where(Job.id == trained).values(spec=before.spec | {"training_config": training}))
+    cli.be(bytes(world.wallets[before.payer].key))
+    lowered = cli.json("job", "extend", trained, "--start-rate-share", "0.3")["spec"]
+    assert lowered["data_config"]["start_rate_share"] == lowered["training_config"]["final_rate_share"] == 0.3
+
+
 def test_extension_on_other_nodes_keeps_settings(cli: Cli, world: World, trained: str) -> None:
     before = world.read(trained)
     cli.be(bytes(world.wallets[before.payer].key))
