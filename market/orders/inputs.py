@@ -5,7 +5,7 @@ worker that makes the first checkpoint reads the values (``market/training/check
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from time import monotonic
@@ -39,6 +39,8 @@ MAX_MASKED_LENGTH = 32_768
 """Longest sequence with borders of documents: attention then has a mask of 1 GiB for each."""
 _MOST_JOBS_BEFORE = 16
 """Jobs before a start checkpoint whose data are compared."""
+_LENGTHS = ("sequence_length", "max_position_embeddings")
+"""Settings of a model that a start leaves free. Shapes show a table of positions."""
 _START_REMEDY = "Take a CID of GET /v1/jobs/{id}/checkpoints: cid for start_checkpoint, model_cid for start_model."
 _SLOW_REMEDY = "If the CID is right, IPFS was too slow: ask again in a minute."
 _UNUSABLE = (BlobTooLarge, BlobCorrupt, InvalidCid)
@@ -174,7 +176,7 @@ def require_start(storage: Storage, spec: TrainingSpec, spec_of: Callable[[str],
             found = CheckpointManifest.from_bytes(storage.get(spec.start_checkpoint, max_bytes=MAX_MANIFEST_BYTES))
             _check_tensors(storage, "model", found.model, parameter_shapes(spec))
             if (before := spec_of(found.job_id)) is not None:
-                _check_heads(spec, before)
+                _check_function(spec, before)
             if found.outer_state is not None:
                 shapes, kept = outer_state_shapes(spec), _outer_settings(spec.training)
                 _check_tensors(storage, "outer_state", found.outer_state, shapes, kept)
@@ -184,12 +186,32 @@ def require_start(storage: Storage, spec: TrainingSpec, spec_of: Callable[[str],
             _check_tensors(storage, "model", spec.start_model, parameter_shapes(spec))
 
 
-def _check_heads(spec: TrainingSpec, before: TrainingSpec) -> None:
-    """Compare the attention heads with the job before. Shapes of tensors do not show them."""
-    for name in ("architecture", "num_attention_heads", "num_key_value_heads", "head_dim"):
-        own, known = getattr(spec.model, name), getattr(before.model, name)
-        if own != known:
-            raise ManifestError("wrong_model", name, f"is {own}; expected {known}, as in the job before")
+def require_same_model(spec: TrainingSpec, before: Sequence[TrainingSpec]) -> None:
+    """Compare a start model's function with the jobs that have it. One of them is enough.
+
+    Raises:
+        InvalidDataset: all of them differ.
+    """
+    settings = _function(spec)
+    if before and all(_function(one) != settings for one in before):
+        with _dataset_errors(spec, "data_config.start_model", f"start model {spec.start_model}"):
+            _check_function(spec, before[0])
+
+
+def _check_function(spec: TrainingSpec, before: TrainingSpec) -> None:
+    """Compare the model's function with the job before. Shapes of tensors do not show it."""
+    known = _function(before)
+    for name, own in _function(spec).items():
+        if own != known.get(name):
+            raise ManifestError("wrong_model", name, f"is {own}; expected {known.get(name)}, as in the job before")
+
+
+def _function(spec: TrainingSpec) -> dict[str, object]:
+    """Return the settings that decide what given tensors compute."""
+    found: dict[str, object] = {name: one for name, one in spec.model.to_dict().items() if name not in _LENGTHS}
+    if spec.adapter is not None:
+        found |= {"base": spec.base, "lora_alpha": spec.adapter.lora_alpha}
+    return found
 
 
 def _outer_settings(training: TrainingConfig) -> str:

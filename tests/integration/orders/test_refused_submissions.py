@@ -20,11 +20,13 @@ from kit.api.submission_fixtures import (  # noqa: F401  (fixtures)
 from kit.jobs.jobs_fixtures import ZEN
 
 from market.orders.errors import InvalidDataset, InvalidSpec
-from market.orders.inputs import require_dataset, require_start
+from market.orders.inputs import require_dataset, require_same_model, require_start
 from market.platform.http.services import Services
 from market.platform.storage.client import Storage
 from training_gym.aggregate.outer_step import initial_outer_state, save_outer_state
 from training_gym.data.dataset import DatasetManifest, Shard, describe_shard
+from training_gym.spec.adapters import AdapterConfig
+from training_gym.spec.architectures import RopeParameters
 from training_gym.spec.config import MAX_SEGMENTS, TrainingSpec
 from training_gym.units.checkpoint import CheckpointManifest, initial_checkpoint
 from zoo_protocol.content.unixfs import cid_of_file
@@ -183,6 +185,41 @@ def test_continuation_keeps_attention_heads(services: Services, body: Body) -> N
         require_start(storage, replace(before, **start, model=replace(own, **heads)), {job_id: before}.get)
     assert refused.value.field == "data_config.start_checkpoint"
     require_start(storage, replace(before, **start, model=replace(own, **longer)), {job_id: before}.get)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "changes"),
+    [
+        ("llama", {"rope_parameters": RopeParameters(rope_theta=20_000.0)}),
+        ("llama", {"rms_norm_eps": 1e-5}),
+        ("mistral", {"sliding_window": 4}),
+        ("gemma2", {"query_pre_attn_scalar": 4}),
+        ("gemma2", {"final_logit_softcapping": 9.0}),
+        ("gpt2", {"layer_norm_epsilon": 1e-6}),
+    ],
+)
+def test_continuation_keeps_function_of_model(
+    services: Services, body: Body, architecture: str, changes: dict[str, Any]
+) -> None:
+    storage, settings = services.part(Storage), {key: one for key, one in body.items() if key.endswith("_config")}
+    before = TrainingSpec.from_dict(settings | {"model_config": body["model_config"] | {"architecture": architecture}})
+    model, job_id = storage.put(initial_checkpoint(before), max_bytes=1 << 20).cid, "0x" + "1" * 64
+    start = {"start_checkpoint": checkpoint_of(storage, job_id, model, round_=5), "start_round": 5}
+    require_start(storage, replace(before, **start), {job_id: before}.get)
+    with pytest.raises(InvalidDataset, match=f"{min(changes)}: is .*, as in the job before"):
+        require_start(storage, replace(before, **start, model=replace(before.model, **changes)), {job_id: before}.get)
+
+
+def test_continued_adapter_keeps_base_and_scale(body: Body) -> None:
+    settings = {key: one for key, one in body.items() if key.endswith("_config")}
+    plain = TrainingSpec.from_dict(settings)
+    before = replace(plain, base="b" * 59, adapter=AdapterConfig(), start_model="c" * 59)
+    wider = replace(before, adapter=AdapterConfig(lora_alpha=8.0))
+    for other, name in ((replace(before, base="d" * 59), "base"), (wider, "lora_alpha")):
+        with pytest.raises(InvalidDataset, match=f"{name}: is .*, as in the job before"):
+            require_same_model(other, [before])
+        require_same_model(other, [before, other])
+    require_same_model(replace(before, adapter=AdapterConfig(lora_dropout=0.5)), [before])
 
 
 def test_mask_of_long_documents_is_refused(services: Services, body: Body) -> None:
