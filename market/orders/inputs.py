@@ -42,6 +42,10 @@ _MOST_JOBS_BEFORE = 16
 _LENGTHS = ("sequence_length", "max_position_embeddings")
 """Settings of a model that a start leaves free. Shapes show a table of positions."""
 _START_REMEDY = "Take a CID of GET /v1/jobs/{id}/checkpoints: cid for start_checkpoint, model_cid for start_model."
+_KEPT_REMEDY = "Keep the settings that the detail names. For others, take another CID of GET /v1/jobs/{id}/checkpoints."
+_OF_SETTINGS = ("wrong_size", "wrong_tensors", "wrong_model")
+"""Codes of starts that do not fit the job's settings."""
+_SAMPLES_REMEDY = "Change the setting that the detail names, or take another dataset."
 _SLOW_REMEDY = "If the CID is right, IPFS was too slow: ask again in a minute."
 _UNUSABLE = (BlobTooLarge, BlobCorrupt, InvalidCid)
 Request = TypeVar("Request", bound=JobSpec)
@@ -299,14 +303,19 @@ def _dataset_manifest(storage: Storage, spec: TrainingSpec) -> DatasetManifest:
 
 
 @contextmanager
-def _dataset_errors(spec: TrainingSpec, field: str = _DATASET, what: str = "") -> Iterator[None]:
-    remedy = _START_REMEDY if what else None
+def _dataset_errors(
+    spec: TrainingSpec, field: str = _DATASET, what: str = "", remedy: str | None = None
+) -> Iterator[None]:
+    """Raise errors of storage and manifests as refusals; ``what``: the start that is read instead of the dataset."""
+    remedy = _START_REMEDY if what else remedy
     try:
         yield
     except BlobNotFound as error:
         remedy = f"{remedy or DatasetNotFound.default_remedy} {_SLOW_REMEDY}"
         raise DatasetNotFound(f"Storage did not find {field}: {error}", field=field, remedy=remedy) from error
     except (*_UNUSABLE, ManifestError, StateError) as error:
+        if what and isinstance(error, ManifestError) and error.code in _OF_SETTINGS:
+            remedy = _KEPT_REMEDY
         what = what or f"dataset {spec.dataset}"
         raise InvalidDataset(f"The {what} is not usable: {error}", field=field, remedy=remedy) from error
 
@@ -332,12 +341,13 @@ def _check_tensors(
 
 def _check_dataset(storage: Storage, spec: TrainingSpec) -> None:
     manifest = _dataset_manifest(storage, spec)
-    with _dataset_errors(spec):
+    with _dataset_errors(spec, remedy=_SAMPLES_REMEDY):
         check_samples(spec, manifest.samples)
         has_borders = manifest.samples != "text" or manifest.separator is not None
         if has_borders and spec.model.sequence_length > MAX_MASKED_LENGTH:
             detail = f"is {spec.model.sequence_length}; expected at most {MAX_MASKED_LENGTH} for samples with borders, "
             raise ManifestError("out_of_range", "sequence_length", f"{detail}whose mask has its square in bytes")
+    with _dataset_errors(spec):
         for shard in (*manifest.train, *manifest.validation):
             if (size := storage.stat(shard.cid)) != manifest.size_of(shard):
                 detail = f"has {shard.tokens} tokens, {manifest.size_of(shard)} bytes; the file has {size} bytes"
@@ -349,9 +359,11 @@ def _check_dataset(storage: Storage, spec: TrainingSpec) -> None:
                 f"The longest shard of the {name} split has {most} tokens; expected at least {window}, one training "
                 "sequence.",
                 field=_DATASET,
+                remedy="Take a shorter sequence_length, or a dataset with longer shards.",
             )
     if manifest.vocab_size > spec.model.vocab_size:
         raise InvalidDataset(
             f"The dataset has tokens up to {manifest.vocab_size - 1}; the model knows {spec.model.vocab_size}.",
             field="model_config.vocab_size",
+            remedy=f"Give a vocab_size of at least {manifest.vocab_size}, or take another dataset.",
         )

@@ -64,6 +64,7 @@ def test_short_dataset_is_named_next_to_start_model(services: Services, payer: C
     )
     answer = payer.post("/v1/quotes", json=body | {"data_config": {"dataset": dataset, "start_model": model}})
     assert (answer.json()["code"], answer.json()["field"]) == ("invalid-dataset", "data_config.dataset")
+    assert "sequence_length" in answer.json()["remedy"]
 
 
 def checkpoint_of_unknown_job(storage: Storage, model: str, round_: int, outer_state: str | None = None) -> str:
@@ -73,6 +74,20 @@ def checkpoint_of_unknown_job(storage: Storage, model: str, round_: int, outer_s
 def checkpoint_of(storage: Storage, job_id: str, model: str, round_: int, outer_state: str | None = None) -> str:
     manifest = CheckpointManifest(job_id, round_, None, model, outer_state, None, None, {}, round_, "0x" + "00" * 32)
     return storage.put(manifest.to_bytes(), max_bytes=1 << 20).cid
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "remedy"),
+    [
+        ("model_config.vocab_size", 100, "Give a vocab_size of at least 256, or take another dataset."),
+        ("training_config.objective", "sft", "Change the setting that the detail names, or take another dataset."),
+        ("training_config.method", "ddp", "Choose the method default, slow_links, sparseloco or diloco"),
+    ],
+)
+def test_remedy_names_setting_of_refusal(payer: Caller, body: Body, path: str, value: Any, remedy: str) -> None:
+    section, name = path.split(".")
+    refused = payer.post("/v1/quotes", json=body | {section: body[section] | {name: value}}).json()
+    assert refused["remedy"].startswith(remedy), refused
 
 
 @pytest.mark.parametrize("start", ["start_model", "start_checkpoint"])
@@ -112,6 +127,7 @@ def test_outer_momentum_of_other_nodes_is_named(
     assert (
         f"which of outer_momentum, now {0 if now == 4 else 0.5}, and down_top_k, now 4096, are 0" in refused["detail"]
     )
+    assert refused["remedy"].startswith("Keep the settings")
     kept = body["training_config"] | {"outer_momentum": spec.training.outer_momentum}
     assert payer.post("/v1/quotes", json=asked | {"training_config": kept}).status_code == 200
 
@@ -184,6 +200,7 @@ def test_continuation_keeps_attention_heads(services: Services, body: Body) -> N
     with pytest.raises(InvalidDataset, match="num_attention_heads: is 2; expected 1, as in the job before") as refused:
         require_start(storage, replace(before, **start, model=replace(own, **heads)), {job_id: before}.get)
     assert refused.value.field == "data_config.start_checkpoint"
+    assert str(refused.value.remedy).startswith("Keep the settings")
     require_start(storage, replace(before, **start, model=replace(own, **longer)), {job_id: before}.get)
 
 
