@@ -9,6 +9,7 @@ import typer
 from zoo_compute.cli.session import ApiUrl, open_client
 from zoo_compute.terminal.output import (
     JsonFlag,
+    JsonOfSent,
     Yes,
     in_zen,
     print_facts,
@@ -70,7 +71,7 @@ def submit(
     follow: Annotated[bool, typer.Option("--watch", help="Show its progress until it is over.")] = False,
     yes: Yes = False,
     api_url: ApiUrl = None,
-    as_json: JsonFlag = False,
+    as_json: JsonOfSent = False,
 ) -> None:
     """Show the cost and ask; then sign and submit a job. Its budget goes into escrow."""
     from zoo_compute.terminal.job_reports import approval
@@ -178,7 +179,7 @@ def clone(
     nodes: Nodes = None,
     yes: Yes = False,
     api_url: ApiUrl = None,
-    as_json: JsonFlag = False,
+    as_json: JsonOfSent = False,
 ) -> None:
     """Show the cost of a copy of a job and ask; then sign and submit it."""
     from zoo_compute.terminal.job_reports import approval
@@ -209,12 +210,12 @@ def extend(
         typer.Option(
             min=0,
             max=1,
-            help="Start at this share of the peak rates; default: where the job ended, or began if that is 0.",
+            help="Start at this share above 0 of the peak rates; default: where the job ended, or began if that is 0.",
         ),
     ] = None,
     yes: Yes = False,
     api_url: ApiUrl = None,
-    as_json: JsonFlag = False,
+    as_json: JsonOfSent = False,
 ) -> None:
     """Show the cost and ask; then submit a job that continues this one."""
     from zoo_compute.terminal.job_reports import approval
