@@ -306,7 +306,12 @@ def _dataset_manifest(storage: Storage, spec: TrainingSpec) -> DatasetManifest:
 def _dataset_errors(
     spec: TrainingSpec, field: str = _DATASET, what: str = "", remedy: str | None = None
 ) -> Iterator[None]:
-    """Raise errors of storage and manifests as refusals; ``what``: the start that is read instead of the dataset."""
+    """Raise errors of storage and manifests as refusals.
+
+    Args:
+        what: the start that is read instead of the dataset.
+        remedy: for a dataset; default: that of the refusal.
+    """
     remedy = _START_REMEDY if what else remedy
     try:
         yield
