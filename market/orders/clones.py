@@ -25,7 +25,7 @@ from market.platform.http.types import LAST_INSTANT
 from market.training.aggregation.rollback import continued_checkpoint
 from market.training.checkpoints import repository as checkpoints_repository
 from market.training.units import repository as units_repository
-from training_gym.units.continuations import continuation, settings_on_nodes
+from training_gym.units.continuations import continuation, settings_on_nodes, with_rate_shares
 
 _TRAINS = (JobStatus.SUBMITTED, JobStatus.FUNDED, JobStatus.MATCHING, JobStatus.RUNNING)
 _MIN_WAIT = timedelta(minutes=10)
@@ -78,9 +78,8 @@ def extend(
             f"The loss after round {start.round} is not known yet, so the model may be spoiled.",
             remedy="Ask again in some minutes.",
         )
-    spec = continuation(job.spec, found[-1].round, start.cid, rounds)
-    for section, name in (("training_config", "final_rate_share"), ("data_config", "start_rate_share")):
-        spec[section][name] = given.pop(name, spec[section][name])
+    shares = {name: given.pop(name, None) for name in ("final_rate_share", "start_rate_share")}
+    spec = with_rate_shares(continuation(job.spec, found[-1].round, start.cid, rounds), shares)
     advice = [] if changes.start_rate_share is not None else list(_advice_on_rates(job, found[-1].round, spec))
     return _request(network, job, spec, given), advice
 

@@ -5,7 +5,7 @@ worker that makes the first checkpoint reads the values (``market/training/check
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from time import monotonic
@@ -39,7 +39,13 @@ MAX_MASKED_LENGTH = 32_768
 """Longest sequence with borders of documents: attention then has a mask of 1 GiB for each."""
 _MOST_JOBS_BEFORE = 16
 """Jobs before a start checkpoint whose data are compared."""
+_LENGTHS = ("sequence_length", "max_position_embeddings")
+"""Settings of a model that a start leaves free. Shapes show a table of positions."""
 _START_REMEDY = "Take a CID of GET /v1/jobs/{id}/checkpoints: cid for start_checkpoint, model_cid for start_model."
+_KEPT_REMEDY = "Keep the settings that the detail names. For others, take another CID of GET /v1/jobs/{id}/checkpoints."
+_OF_SETTINGS = ("wrong_size", "wrong_tensors", "wrong_model")
+"""Codes of starts that do not fit the job's settings."""
+_SAMPLES_REMEDY = "Change the setting that the detail names, or take another dataset."
 _SLOW_REMEDY = "If the CID is right, IPFS was too slow: ask again in a minute."
 _UNUSABLE = (BlobTooLarge, BlobCorrupt, InvalidCid)
 Request = TypeVar("Request", bound=JobSpec)
@@ -174,7 +180,7 @@ def require_start(storage: Storage, spec: TrainingSpec, spec_of: Callable[[str],
             found = CheckpointManifest.from_bytes(storage.get(spec.start_checkpoint, max_bytes=MAX_MANIFEST_BYTES))
             _check_tensors(storage, "model", found.model, parameter_shapes(spec))
             if (before := spec_of(found.job_id)) is not None:
-                _check_heads(spec, before)
+                _check_function(spec, before)
             if found.outer_state is not None:
                 shapes, kept = outer_state_shapes(spec), _outer_settings(spec.training)
                 _check_tensors(storage, "outer_state", found.outer_state, shapes, kept)
@@ -184,12 +190,32 @@ def require_start(storage: Storage, spec: TrainingSpec, spec_of: Callable[[str],
             _check_tensors(storage, "model", spec.start_model, parameter_shapes(spec))
 
 
-def _check_heads(spec: TrainingSpec, before: TrainingSpec) -> None:
-    """Compare the attention heads with the job before. Shapes of tensors do not show them."""
-    for name in ("architecture", "num_attention_heads", "num_key_value_heads", "head_dim"):
-        own, known = getattr(spec.model, name), getattr(before.model, name)
-        if own != known:
-            raise ManifestError("wrong_model", name, f"is {own}; expected {known}, as in the job before")
+def require_same_model(spec: TrainingSpec, before: Sequence[TrainingSpec]) -> None:
+    """Compare a start model's function with the jobs that have it. One of them is enough.
+
+    Raises:
+        InvalidDataset: all of them differ.
+    """
+    settings = _function(spec)
+    if before and all(_function(one) != settings for one in before):
+        with _dataset_errors(spec, "data_config.start_model", f"start model {spec.start_model}"):
+            _check_function(spec, before[0])
+
+
+def _check_function(spec: TrainingSpec, before: TrainingSpec) -> None:
+    """Compare the model's function with the job before. Shapes of tensors do not show it."""
+    known = _function(before)
+    for name, own in _function(spec).items():
+        if own != known.get(name):
+            raise ManifestError("wrong_model", name, f"is {own}; expected {known.get(name)}, as in the job before")
+
+
+def _function(spec: TrainingSpec) -> dict[str, object]:
+    """Return the settings that decide what given tensors compute."""
+    found: dict[str, object] = {name: one for name, one in spec.model.to_dict().items() if name not in _LENGTHS}
+    if spec.adapter is not None:
+        found |= {"base": spec.base, "lora_alpha": spec.adapter.lora_alpha}
+    return found
 
 
 def _outer_settings(training: TrainingConfig) -> str:
@@ -277,14 +303,24 @@ def _dataset_manifest(storage: Storage, spec: TrainingSpec) -> DatasetManifest:
 
 
 @contextmanager
-def _dataset_errors(spec: TrainingSpec, field: str = _DATASET, what: str = "") -> Iterator[None]:
-    remedy = _START_REMEDY if what else None
+def _dataset_errors(
+    spec: TrainingSpec, field: str = _DATASET, what: str = "", remedy: str | None = None
+) -> Iterator[None]:
+    """Raise errors of storage and manifests as refusals.
+
+    Args:
+        what: the start that is read instead of the dataset.
+        remedy: for a dataset; default: that of the refusal.
+    """
+    remedy = _START_REMEDY if what else remedy
     try:
         yield
     except BlobNotFound as error:
         remedy = f"{remedy or DatasetNotFound.default_remedy} {_SLOW_REMEDY}"
         raise DatasetNotFound(f"Storage did not find {field}: {error}", field=field, remedy=remedy) from error
     except (*_UNUSABLE, ManifestError, StateError) as error:
+        if what and isinstance(error, ManifestError) and error.code in _OF_SETTINGS:
+            remedy = _KEPT_REMEDY
         what = what or f"dataset {spec.dataset}"
         raise InvalidDataset(f"The {what} is not usable: {error}", field=field, remedy=remedy) from error
 
@@ -310,12 +346,13 @@ def _check_tensors(
 
 def _check_dataset(storage: Storage, spec: TrainingSpec) -> None:
     manifest = _dataset_manifest(storage, spec)
-    with _dataset_errors(spec):
+    with _dataset_errors(spec, remedy=_SAMPLES_REMEDY):
         check_samples(spec, manifest.samples)
         has_borders = manifest.samples != "text" or manifest.separator is not None
         if has_borders and spec.model.sequence_length > MAX_MASKED_LENGTH:
             detail = f"is {spec.model.sequence_length}; expected at most {MAX_MASKED_LENGTH} for samples with borders, "
             raise ManifestError("out_of_range", "sequence_length", f"{detail}whose mask has its square in bytes")
+    with _dataset_errors(spec):
         for shard in (*manifest.train, *manifest.validation):
             if (size := storage.stat(shard.cid)) != manifest.size_of(shard):
                 detail = f"has {shard.tokens} tokens, {manifest.size_of(shard)} bytes; the file has {size} bytes"
@@ -327,9 +364,11 @@ def _check_dataset(storage: Storage, spec: TrainingSpec) -> None:
                 f"The longest shard of the {name} split has {most} tokens; expected at least {window}, one training "
                 "sequence.",
                 field=_DATASET,
+                remedy="Take a shorter sequence_length, or a dataset with longer shards.",
             )
     if manifest.vocab_size > spec.model.vocab_size:
         raise InvalidDataset(
             f"The dataset has tokens up to {manifest.vocab_size - 1}; the model knows {spec.model.vocab_size}.",
             field="model_config.vocab_size",
+            remedy=f"Give a vocab_size of at least {manifest.vocab_size}, or take another dataset.",
         )

@@ -136,7 +136,7 @@ class ExtendJob(CloneJob):
         ge=0,
         le=1,
         examples=[0.5],
-        description="Share of the peak rates at the end; default: the first job's.",
+        description="Share of the peak rates at the end; default: the first job's, but no more than a given start.",
     )
     start_rate_share: float | None = Field(
         default=None,

@@ -180,8 +180,8 @@ def _canonical_of(sections: str, nodes: int) -> _Canonical:
             "training_config.averaging is 'steps'; expected 'rounds'. A unit of per-step averaging depends on the "
             "gradients of other nodes, so it cannot be replayed alone.",
             field="training_config.averaging",
-            remedy="Omit averaging, or choose the method slow_links, sparseloco or diloco. Per-step averaging runs on "
-            "your own machines.",
+            remedy="Choose the method default, slow_links, sparseloco or diloco, and omit averaging. Per-step "
+            "averaging, as of ddp and powersgd, runs on your own machines.",
             extra={"reason": "not_verifiable"},
         )
     if spec.training.powersgd_rank:  # from_dict accepts it, because it also reads jobs of earlier versions

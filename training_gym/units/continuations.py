@@ -25,6 +25,23 @@ def continuation(spec: Mapping[str, Any], done: int, checkpoint: str, rounds: in
     return {**spec, "training_config": training, "data_config": data}
 
 
+def with_rate_shares(spec: Mapping[str, Any], given: Mapping[str, float | None]) -> dict[str, Any]:
+    """Return a continuation's ``spec`` with the ``given`` rate shares.
+
+    Without a given final share, the rates do not rise above a given start. A job that diverged at high rates would
+    reach these again.
+    """
+    final, start = given.get("final_rate_share"), given.get("start_rate_share")
+    training, data = dict(spec["training_config"]), dict(spec["data_config"])
+    if final is not None:
+        training["final_rate_share"] = final
+    elif start is not None:
+        training["final_rate_share"] = min(training["final_rate_share"], start)
+    if start is not None:
+        data["start_rate_share"] = start
+    return {**spec, "training_config": training, "data_config": data}
+
+
 def settings_on_nodes(data: Mapping[str, Any], nodes: int) -> dict[str, Any]:
     """Return a ``data_config`` without its replicas, for as many ``nodes``.
 

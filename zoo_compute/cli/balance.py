@@ -6,7 +6,7 @@ import typer
 
 from zoo_compute.base.amounts import format_zen
 from zoo_compute.cli.session import ApiUrl, open_client
-from zoo_compute.terminal.output import JsonFlag, Yes, confirm, in_zen, print_facts, print_json
+from zoo_compute.terminal.output import JsonFlag, JsonOfSent, Yes, confirm, in_zen, print_facts, print_json
 
 app = typer.Typer(
     name="balance", help="Show, add to and withdraw the balance that your orders draw from.", no_args_is_help=True
@@ -33,7 +33,7 @@ def deposit(
     amount: Annotated[str, typer.Argument(help="Amount in ZEN.", metavar="ZEN")],
     yes: Yes = False,
     api_url: ApiUrl = None,
-    as_json: JsonFlag = False,
+    as_json: JsonOfSent = False,
 ) -> None:
     """Move ZEN from the wallet into the balance, and wait until it is on chain."""
     from zoo_compute.base.amounts import parse_zen
@@ -57,7 +57,7 @@ def withdraw(
     ] = None,
     yes: Yes = False,
     api_url: ApiUrl = None,
-    as_json: JsonFlag = False,
+    as_json: JsonOfSent = False,
 ) -> None:
     """Move ZEN from the balance to the wallet. Needs native tokens for gas."""
     from zoo_compute.base.amounts import parse_zen

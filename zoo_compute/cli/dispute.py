@@ -14,6 +14,7 @@ from zoo_compute.cli.session import ApiUrl, open_client
 from zoo_compute.cli.verify import Profile, Unit, describe_attempt, replay_unit
 from zoo_compute.terminal.output import (
     JsonFlag,
+    JsonOfSent,
     Yes,
     confirm,
     print_facts,
@@ -58,7 +59,7 @@ def open_(
     ] = True,
     yes: Yes = False,
     api_url: ApiUrl = None,
-    as_json: JsonFlag = False,
+    as_json: JsonOfSent = False,
 ) -> None:
     """Dispute a decided unit. You lose the bond if the provider is right.
 

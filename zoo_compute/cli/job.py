@@ -9,6 +9,7 @@ import typer
 from zoo_compute.cli.session import ApiUrl, open_client
 from zoo_compute.terminal.output import (
     JsonFlag,
+    JsonOfSent,
     Yes,
     in_zen,
     print_facts,
@@ -71,7 +72,7 @@ def submit(
     follow: Annotated[bool, typer.Option("--watch", help="Show its progress until it is over.")] = False,
     yes: Yes = False,
     api_url: ApiUrl = None,
-    as_json: JsonFlag = False,
+    as_json: JsonOfSent = False,
 ) -> None:
     """Show the cost and ask; then sign and submit a job. Its budget goes into escrow."""
     from zoo_compute.terminal.job_reports import approval
@@ -179,7 +180,7 @@ def clone(
     nodes: Nodes = None,
     yes: Yes = False,
     api_url: ApiUrl = None,
-    as_json: JsonFlag = False,
+    as_json: JsonOfSent = False,
 ) -> None:
     """Show the cost of a copy of a job and ask; then sign and submit it."""
     from zoo_compute.terminal.job_reports import approval
@@ -198,19 +199,24 @@ def extend(
     nodes: Nodes = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Train so many more rounds; default: the rest.")] = None,
     final_rate_share: Annotated[
-        float | None, typer.Option(min=0, max=1, help="End at this share of the peak rates; default: as the job did.")
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            help="End at this share of the peak rates; default: as the job did, but not above --start-rate-share.",
+        ),
     ] = None,
     start_rate_share: Annotated[
         float | None,
         typer.Option(
             min=0,
             max=1,
-            help="Start at this share of the peak rates; default: where the job ended, or began if that is 0.",
+            help="Start at this share above 0 of the peak rates; default: where the job ended, or began if that is 0.",
         ),
     ] = None,
     yes: Yes = False,
     api_url: ApiUrl = None,
-    as_json: JsonFlag = False,
+    as_json: JsonOfSent = False,
 ) -> None:
     """Show the cost and ask; then submit a job that continues this one."""
     from zoo_compute.terminal.job_reports import approval

@@ -15,6 +15,7 @@ from zoo_compute.base.errors import ConfigError
 from zoo_compute.cli.session import ApiUrl, open_client
 from zoo_compute.terminal.output import (
     JsonFlag,
+    JsonOfSent,
     Yes,
     confirm,
     in_zen,
@@ -203,7 +204,7 @@ def commit(
     days: Annotated[int, typer.Option(min=1, max=365, help="Commit for so many days from now.")],
     yes: Yes = False,
     api_url: ApiUrl = None,
-    as_json: JsonFlag = False,
+    as_json: JsonOfSent = False,
 ) -> None:
     """Commit on chain to your tier's uptime. This is final: each day below it costs a penalty."""
     with open_client(api_url) as client:

@@ -9,7 +9,7 @@ import typer
 from zoo_compute.base.amounts import format_zen
 from zoo_compute.base.errors import ApiError, ZooError
 from zoo_compute.cli.session import ApiUrl, open_client
-from zoo_compute.terminal.output import JsonFlag, Yes, confirm, in_zen, print_facts, print_json
+from zoo_compute.terminal.output import JsonFlag, JsonOfSent, Yes, confirm, in_zen, print_facts, print_json
 
 if TYPE_CHECKING:
     from zoo_compute.base.models import Provider
@@ -25,7 +25,7 @@ def unstake(
     amount: Annotated[str, typer.Argument(help="Amount in ZEN, or all.", metavar="ZEN")],
     yes: Yes = False,
     api_url: ApiUrl = None,
-    as_json: JsonFlag = False,
+    as_json: JsonOfSent = False,
 ) -> None:
     """Begin to unbond stake. It can be slashed until its withdrawal.
 
@@ -56,7 +56,7 @@ def unstake(
 
 
 @app.command()
-def withdraw(yes: Yes = False, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
+def withdraw(yes: Yes = False, api_url: ApiUrl = None, as_json: JsonOfSent = False) -> None:
     """Withdraw all unbonded stake to your wallet, from the date that `unstake` showed.
 
     Stop the node first: a running node would add missing stake.

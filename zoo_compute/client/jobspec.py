@@ -46,6 +46,8 @@ _START = ("start_model", "start_checkpoint", "start_round", "start_rate_share")
 _OF_DATA = ("dataset", *_SPLITS, "tokenizer", "validation_samples", *_START)
 _ANY_DATASET = "b" * 59
 _DATA_REMEDY = "Write {train: SOURCE}, with validation and tokenizer as you need, or {dataset: CID}."
+_DEEPEST = 3
+"""Levels of objects below a key of a job file that errors name."""
 _FLOAT, _TEXT = "tag:yaml.org,2002:float", "tag:yaml.org,2002:str"
 
 _EXPONENT = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+\Z")
@@ -142,7 +144,8 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> JobSpec:
             json.dumps(value, allow_nan=False)
         except (TypeError, ValueError) as error:
             remedy = "Use finite numbers, and put quotes around text."
-            raise _wrong(path, f"{key} has a value that JSON does not allow: {error}", remedy=remedy) from error
+            named = _refused_by_json(key, value)
+            raise _wrong(path, f"{named} has a value that JSON does not allow: {error}", remedy=remedy) from error
     for key in ("data_config", "budget_max"):
         if key not in document:
             raise _wrong(path, f"{key} is missing")
@@ -158,6 +161,17 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> JobSpec:
     if "wait" in fields:
         fields["wait"] = parse_duration(fields["wait"], "wait")
     return JobSpec(**fields)
+
+
+def _refused_by_json(name: str, value: object) -> str:
+    """Return the path of the first value in ``value``, at ``name``, that JSON does not allow."""
+    is_shallow = name.count(".") < _DEEPEST  # aliases of YAML can make an object contain itself
+    for key, one in value.items() if isinstance(value, dict) and is_shallow else ():
+        try:
+            json.dumps(one, allow_nan=False)
+        except (TypeError, ValueError):
+            return _refused_by_json(f"{name}.{key!s:.80}", one)
+    return name
 
 
 def parse_duration(text: str, name: str = "duration") -> timedelta:

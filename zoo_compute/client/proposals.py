@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from training_gym.units.continuations import continuation, settings_on_nodes
+from training_gym.units.continuations import continuation, settings_on_nodes, with_rate_shares
 from zoo_compute.base.errors import Mismatch
 from zoo_compute.base.models import Checkpoint, JobState
 from zoo_compute.client.jobspec import deadline
@@ -75,10 +75,9 @@ def _continued(
     if start not in [one.cid for one in checkpoints if _loss(one) <= _loss(last)]:
         raise _mismatch("start_checkpoint", start, f"{last.cid}, the last one, or one with a lower loss")
     done, whole = last.round, state.spec["training_config"]["rounds"]
-    spec = continuation(state.spec, done, start, changes.get("rounds") or whole - done or whole)
-    for section, name in (("training_config", "final_rate_share"), ("data_config", "start_rate_share")):
-        spec[section][name] = changes.get(name, spec[section][name])
-    return spec
+    return with_rate_shares(
+        continuation(state.spec, done, start, changes.get("rounds") or whole - done or whole), changes
+    )
 
 
 def _loss(checkpoint: Checkpoint) -> float:

@@ -14,6 +14,8 @@ from zoo_compute.base.plain_json import to_json
 _SILENT_SECONDS = 2  # waited for retries before the first message
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Send without a question.")]
+JsonOfSent = Annotated[bool, typer.Option("--json", help="Send without a question, and print the result as JSON.")]
+"""``--json`` of commands with :data:`Yes`: standard output is one document, and a script cannot answer."""
 
 
 def print_json(value: Any) -> None:

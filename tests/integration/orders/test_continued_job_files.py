@@ -15,9 +15,10 @@ from sqlalchemy import update
 
 from market.chain.views import ChainViews
 from market.jobs.models import Job
-from zoo_compute.base.errors import ExitCode, Mismatch
+from zoo_compute.base.errors import ApiError, ExitCode, Mismatch
 from zoo_compute.client import jobspec
 from zoo_compute.client.client import Client
+from zoo_compute.client.jobspec import JobSpec
 
 
 @pytest.fixture
@@ -64,6 +65,19 @@ def test_job_file_continues_checkpoint(
     assert further["training_config"]["learning_rate"] == slower["learning_rate"]
 
 
+def test_start_model_keeps_its_function(api: httpx.Client, world: World, trained: str) -> None:
+    wallet = world.wallets[world.read(trained).payer]
+    with Client(str(api.base_url), private_key="0x" + bytes(wallet.key).hex()) as client:
+        job = client.job(trained)
+        before, start = job.state().spec, job.checkpoints()[-1].model_cid
+        model = before["model_config"]
+        spec = JobSpec(before["data_config"]["dataset"], 2 * ZEN, 3 * ZEN, model=model, start_model=start)
+        client.quote(replace(spec, model=model | {"sequence_length": 16, "max_position_embeddings": 16}))
+        with pytest.raises(ApiError, match="rms_norm_eps: is 1e-05; expected 1e-06, as in the job before") as refused:
+            client.quote(replace(spec, model=model | {"rms_norm_eps": 1e-5}))
+    assert refused.value.field == "data_config.start_model"
+
+
 def test_extension_of_diverged_job_warns(cli: Cli, world: World, trained: str) -> None:
     cli.be(bytes(world.wallets[world.read(trained).payer].key))
     unwarned = cli("job", "extend", trained, code=ExitCode.USAGE)
@@ -73,6 +87,15 @@ def test_extension_of_diverged_job_warns(cli: Cli, world: World, trained: str) -
     assert warned.index("[diverged_rates]") < warned.index("into escrow")
     lowered = cli.json("job", "extend", trained, "--start-rate-share", "0.3")  # advice is not on standard output
     assert lowered["spec"]["data_config"]["start_rate_share"] == 0.3
+
+
+def test_lowered_extension_of_constant_rates_stays_low(cli: Cli, world: World, trained: str) -> None:
+    before = world.read(trained)
+    training = before.spec["training_config"] | {"final_rate_share": 1.0}
+    world.execute(update(Job).where(Job.id == trained).values(spec=before.spec | {"training_config": training}))
+    cli.be(bytes(world.wallets[before.payer].key))
+    lowered = cli.json("job", "extend", trained, "--start-rate-share", "0.3")["spec"]
+    assert lowered["data_config"]["start_rate_share"] == lowered["training_config"]["final_rate_share"] == 0.3
 
 
 def test_extension_on_other_nodes_keeps_settings(cli: Cli, world: World, trained: str) -> None:

@@ -20,11 +20,13 @@ from kit.api.submission_fixtures import (  # noqa: F401  (fixtures)
 from kit.jobs.jobs_fixtures import ZEN
 
 from market.orders.errors import InvalidDataset, InvalidSpec
-from market.orders.inputs import require_dataset, require_start
+from market.orders.inputs import require_dataset, require_same_model, require_start
 from market.platform.http.services import Services
 from market.platform.storage.client import Storage
 from training_gym.aggregate.outer_step import initial_outer_state, save_outer_state
 from training_gym.data.dataset import DatasetManifest, Shard, describe_shard
+from training_gym.spec.adapters import AdapterConfig
+from training_gym.spec.architectures import RopeParameters
 from training_gym.spec.config import MAX_SEGMENTS, TrainingSpec
 from training_gym.units.checkpoint import CheckpointManifest, initial_checkpoint
 from zoo_protocol.content.unixfs import cid_of_file
@@ -62,6 +64,7 @@ def test_short_dataset_is_named_next_to_start_model(services: Services, payer: C
     )
     answer = payer.post("/v1/quotes", json=body | {"data_config": {"dataset": dataset, "start_model": model}})
     assert (answer.json()["code"], answer.json()["field"]) == ("invalid-dataset", "data_config.dataset")
+    assert "sequence_length" in answer.json()["remedy"]
 
 
 def checkpoint_of_unknown_job(storage: Storage, model: str, round_: int, outer_state: str | None = None) -> str:
@@ -71,6 +74,20 @@ def checkpoint_of_unknown_job(storage: Storage, model: str, round_: int, outer_s
 def checkpoint_of(storage: Storage, job_id: str, model: str, round_: int, outer_state: str | None = None) -> str:
     manifest = CheckpointManifest(job_id, round_, None, model, outer_state, None, None, {}, round_, "0x" + "00" * 32)
     return storage.put(manifest.to_bytes(), max_bytes=1 << 20).cid
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "remedy"),
+    [
+        ("model_config.vocab_size", 100, "Give a vocab_size of at least 256, or take another dataset."),
+        ("training_config.objective", "sft", "Change the setting that the detail names, or take another dataset."),
+        ("training_config.method", "ddp", "Choose the method default, slow_links, sparseloco or diloco"),
+    ],
+)
+def test_remedy_names_setting_of_refusal(payer: Caller, body: Body, path: str, value: Any, remedy: str) -> None:
+    section, name = path.split(".")
+    refused = payer.post("/v1/quotes", json=body | {section: body[section] | {name: value}}).json()
+    assert refused["remedy"].startswith(remedy), refused
 
 
 @pytest.mark.parametrize("start", ["start_model", "start_checkpoint"])
@@ -110,6 +127,7 @@ def test_outer_momentum_of_other_nodes_is_named(
     assert (
         f"which of outer_momentum, now {0 if now == 4 else 0.5}, and down_top_k, now 4096, are 0" in refused["detail"]
     )
+    assert refused["remedy"].startswith("Keep the settings")
     kept = body["training_config"] | {"outer_momentum": spec.training.outer_momentum}
     assert payer.post("/v1/quotes", json=asked | {"training_config": kept}).status_code == 200
 
@@ -182,7 +200,43 @@ def test_continuation_keeps_attention_heads(services: Services, body: Body) -> N
     with pytest.raises(InvalidDataset, match="num_attention_heads: is 2; expected 1, as in the job before") as refused:
         require_start(storage, replace(before, **start, model=replace(own, **heads)), {job_id: before}.get)
     assert refused.value.field == "data_config.start_checkpoint"
+    assert str(refused.value.remedy).startswith("Keep the settings")
     require_start(storage, replace(before, **start, model=replace(own, **longer)), {job_id: before}.get)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "changes"),
+    [
+        ("llama", {"rope_parameters": RopeParameters(rope_theta=20_000.0)}),
+        ("llama", {"rms_norm_eps": 1e-5}),
+        ("mistral", {"sliding_window": 4}),
+        ("gemma2", {"query_pre_attn_scalar": 4}),
+        ("gemma2", {"final_logit_softcapping": 9.0}),
+        ("gpt2", {"layer_norm_epsilon": 1e-6}),
+    ],
+)
+def test_continuation_keeps_function_of_model(
+    services: Services, body: Body, architecture: str, changes: dict[str, Any]
+) -> None:
+    storage, settings = services.part(Storage), {key: one for key, one in body.items() if key.endswith("_config")}
+    before = TrainingSpec.from_dict(settings | {"model_config": body["model_config"] | {"architecture": architecture}})
+    model, job_id = storage.put(initial_checkpoint(before), max_bytes=1 << 20).cid, "0x" + "1" * 64
+    start = {"start_checkpoint": checkpoint_of(storage, job_id, model, round_=5), "start_round": 5}
+    require_start(storage, replace(before, **start), {job_id: before}.get)
+    with pytest.raises(InvalidDataset, match=f"{min(changes)}: is .*, as in the job before"):
+        require_start(storage, replace(before, **start, model=replace(before.model, **changes)), {job_id: before}.get)
+
+
+def test_continued_adapter_keeps_base_and_scale(body: Body) -> None:
+    settings = {key: one for key, one in body.items() if key.endswith("_config")}
+    plain = TrainingSpec.from_dict(settings)
+    before = replace(plain, base="b" * 59, adapter=AdapterConfig(), start_model="c" * 59)
+    wider = replace(before, adapter=AdapterConfig(lora_alpha=8.0))
+    for other, name in ((replace(before, base="d" * 59), "base"), (wider, "lora_alpha")):
+        with pytest.raises(InvalidDataset, match=f"{name}: is .*, as in the job before"):
+            require_same_model(other, [before])
+        require_same_model(other, [before, other])
+    require_same_model(replace(before, adapter=AdapterConfig(lora_dropout=0.5)), [before])
 
 
 def test_mask_of_long_documents_is_refused(services: Services, body: Body) -> None:

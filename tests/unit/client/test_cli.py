@@ -113,20 +113,27 @@ def test_terminal_user_is_notified_of_silent_market(tmp_path: Path) -> None:
             os.close(ours)
 
 
+def command_options(group: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield each command's path, and its parameters by option."""
+    for name, command in getattr(group, "commands", {}).items():
+        yield from command_options(command, f"{path} {name}".strip())
+    if not hasattr(group, "commands"):
+        yield path, {option: parameter for parameter in group.params for option in parameter.opts}
+
+
 def test_terminating_commands_can_answer_in_json(tmp_path: Path, run: Run) -> None:
-    def commands(group: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-        for name, command in getattr(group, "commands", {}).items():
-            yield from commands(command, f"{path} {name}".strip())
-        if not hasattr(group, "commands"):
-            yield path, command_options(group)
-
-    def command_options(command: Any) -> set[str]:
-        return {option for parameter in command.params for option in parameter.opts}
-
-    without = [path for path, options in commands(typer.main.get_command(app)) if "--json" not in options]
+    without = [path for path, options in command_options(typer.main.get_command(app)) if "--json" not in options]
     assert without == ["node run"]
     for nothing in (("down",), ("reset", "--directory", "none")):
         assert json.loads(run(tmp_path, "devnet", *nothing, "--json").stdout)
+
+
+def test_json_help_names_missing_question() -> None:
+    found = dict(command_options(typer.main.get_command(app)))
+    asking = {path for path, options in found.items() if "--yes" in options and path != "node run"}
+    assert {"job submit", "balance withdraw", "dispute open", "provider unstake", "node commit"} <= asking
+    silent = {path for path, one in found.items() if "--json" in one and "without a question" in one["--json"].help}
+    assert silent == asking
 
 
 def test_help_shows_option_defaults(tmp_path: Path, run: Run) -> None:

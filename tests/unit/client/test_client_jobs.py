@@ -257,9 +257,18 @@ def test_wrong_key_type_error_shows_correct_form(tmp_path: Path, line: str, reme
         ("data_config: {dataset: x}\nbudget_max: 1\nwait: soon", "wait is 'soon'"),
         (
             "data_config: {dataset: x}\nbudget_max: 1\ntraining_config: {learning_rate: .inf}",
-            "training_config has a value",
+            r"training_config\.learning_rate has a value that JSON does not allow",
         ),
-        ("data_config: {dataset: x}\nbudget_max: 1\nrequirements: {regions: [2026-01-01]}", "requirements has a value"),
+        (
+            "data_config: {dataset: x}\nbudget_max: 1\nmodel_config: {rope_parameters: {rope_theta: .nan}}",
+            r"model_config\.rope_parameters\.rope_theta has a value",
+        ),
+        ("data_config: {dataset: x}\nbudget_max: 1\nmodel_config: {2026-01-01: 1}", "model_config has a value"),
+        ("data_config: {dataset: x}\nbudget_max: 1\nmodel_config: &a {b: *a}", r"model_config\.b.* has a value"),
+        (
+            "data_config: {dataset: x}\nbudget_max: 1\nrequirements: {regions: [2026-01-01]}",
+            r"requirements\.regions has a value",
+        ),
         ("budget_max: 2026-99-99", "neither YAML nor JSON"),
         ("- 1", "must contain an object"),
         ("a: [", "neither YAML nor JSON"),

@@ -8,7 +8,7 @@ from kit.training import SMALL, TEXT
 from training_gym.data.dataset import one_shard, order_seed, unit_places
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import SpecError
-from training_gym.units.continuations import continuation, settings_on_nodes
+from training_gym.units.continuations import continuation, settings_on_nodes, with_rate_shares
 from training_gym.units.steps import rate_share
 
 CHECKPOINT = "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy"
@@ -93,6 +93,27 @@ def test_rates_after_complete_decay_begin_as_before(first: float) -> None:
     before = spec_with({"start_checkpoint": CHECKPOINT, "start_round": 4, "start_rate_share": first})
     ended = continuation(before.to_dict(), 12, CHECKPOINT[::-1], 4)
     assert ended["data_config"]["start_rate_share"] == first
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, (1.0, 1.0)),
+        ({"start_rate_share": None, "final_rate_share": None}, (1.0, 1.0)),
+        ({"start_rate_share": 0.3}, (0.3, 0.3)),
+        ({"start_rate_share": 0.3, "final_rate_share": 0.9}, (0.3, 0.9)),
+        ({"final_rate_share": 0.0}, (1.0, 0.0)),
+    ],
+)
+def test_rates_do_not_rise_above_given_start(given: dict[str, float | None], expected: tuple[float, float]) -> None:
+    constant = continuation(spec_with(final_rate_share=1.0).to_dict(), 4, CHECKPOINT, 8)
+    found = with_rate_shares(constant, given)
+    assert (found["data_config"]["start_rate_share"], found["training_config"]["final_rate_share"]) == expected
+
+
+def test_lower_final_share_stays_at_given_start() -> None:
+    falling = continuation(spec_with(final_rate_share=0.1).to_dict(), 4, CHECKPOINT, 8)
+    assert with_rate_shares(falling, {"start_rate_share": 0.3})["training_config"]["final_rate_share"] == 0.1
 
 
 def test_short_continuation_has_short_warmup() -> None:

@@ -19,6 +19,7 @@ from zoo_compute.cli.governance.operations import cancel, execute
 from zoo_compute.cli.session import ApiUrl, open_client
 from zoo_compute.terminal.output import (
     JsonFlag,
+    JsonOfSent,
     Yes,
     print_facts,
     print_json,
@@ -84,7 +85,7 @@ def act(
     yes: Yes = False,
     no_wait: NoWait = False,
     api_url: ApiUrl = None,
-    as_json: JsonFlag = False,
+    as_json: JsonOfSent = False,
 ) -> None:
     """Send an act with your wallet, or propose it in the timelock if its role is the timelock's."""
     given = pairs(arguments or [])
@@ -102,7 +103,7 @@ def release(
     yes: Yes = False,
     no_wait: NoWait = False,
     api_url: ApiUrl = None,
-    as_json: JsonFlag = False,
+    as_json: JsonOfSent = False,
 ) -> None:
     """Propose the release of a provider from jail in the timelock."""
     with open_client(api_url) as client:

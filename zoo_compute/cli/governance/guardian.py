@@ -11,7 +11,7 @@ from zoo_compute.base.amounts import format_zen
 from zoo_compute.base.errors import ConfigError, Mismatch
 from zoo_compute.cli.governance.flow import ExportTo, NoWait, Sender, governance_chain, perform, prepare
 from zoo_compute.cli.session import ApiUrl, open_client
-from zoo_compute.terminal.output import JsonFlag, Yes, print_json, print_table
+from zoo_compute.terminal.output import JsonFlag, JsonOfSent, Yes, print_json, print_table
 
 if TYPE_CHECKING:
     from zoo_compute.chain.governance import ChallengedPayout
@@ -61,7 +61,7 @@ def veto(
     yes: Yes = False,
     no_wait: NoWait = False,
     api_url: ApiUrl = None,
-    as_json: JsonFlag = False,
+    as_json: JsonOfSent = False,
 ) -> None:
     """Veto a settlement batch or the pending reward epoch, before its countdown ends."""
     if (batch is None) != epoch:
@@ -85,7 +85,7 @@ def pause(
     yes: Yes = False,
     no_wait: NoWait = False,
     api_url: ApiUrl = None,
-    as_json: JsonFlag = False,
+    as_json: JsonOfSent = False,
 ) -> None:
     """Pause deposits and new jobs (or new stakes) for at most 72 hours."""
     with open_client(api_url) as client:
@@ -102,7 +102,7 @@ def unpause(
     yes: Yes = False,
     no_wait: NoWait = False,
     api_url: ApiUrl = None,
-    as_json: JsonFlag = False,
+    as_json: JsonOfSent = False,
 ) -> None:
     """End a pause early."""
     with open_client(api_url) as client:

@@ -5,7 +5,7 @@ from typing import Any
 
 from zoo_compute.cli.governance.flow import ExportTo, NoWait, OperationId, Sender, governance_chain, perform
 from zoo_compute.cli.session import ApiUrl, open_client
-from zoo_compute.terminal.output import JsonFlag, Yes, print_table
+from zoo_compute.terminal.output import JsonOfSent, Yes, print_table
 
 
 def print_operations(operations: Iterable[Mapping[str, Any]]) -> None:
@@ -22,7 +22,7 @@ def execute(
     yes: Yes = False,
     no_wait: NoWait = False,
     api_url: ApiUrl = None,
-    as_json: JsonFlag = False,
+    as_json: JsonOfSent = False,
 ) -> None:
     """Execute a due operation of the timelock."""
     from zoo_protocol.acts import calls
@@ -40,7 +40,7 @@ def cancel(
     yes: Yes = False,
     no_wait: NoWait = False,
     api_url: ApiUrl = None,
-    as_json: JsonFlag = False,
+    as_json: JsonOfSent = False,
 ) -> None:
     """Cancel a pending operation of the timelock."""
     from zoo_protocol.acts import calls

@@ -15,7 +15,7 @@ from zoo_compute.cli.governance.flow import (
 )
 from zoo_compute.cli.governance.operations import cancel, execute, print_operations
 from zoo_compute.cli.session import ApiUrl, open_client
-from zoo_compute.terminal.output import JsonFlag, Yes, print_facts, print_json
+from zoo_compute.terminal.output import JsonFlag, JsonOfSent, Yes, print_facts, print_json
 
 app = typer.Typer(name="treasury", help="Show the treasury, and pay from it by the timelock.", no_args_is_help=True)
 GRANTS = "community-grants"
@@ -52,7 +52,7 @@ def propose(
     yes: Yes = False,
     no_wait: NoWait = False,
     api_url: ApiUrl = None,
-    as_json: JsonFlag = False,
+    as_json: JsonOfSent = False,
 ) -> None:
     """Propose a payment in the timelock. It can be executed after the timelock's delay."""
     with open_client(api_url) as client:
