@@ -5,7 +5,7 @@ worker that makes the first checkpoint reads the values (``market/training/check
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from time import monotonic
@@ -40,7 +40,7 @@ MAX_MASKED_LENGTH = 32_768
 _MOST_JOBS_BEFORE = 16
 """Jobs before a start checkpoint whose data are compared."""
 _LENGTHS = ("sequence_length", "max_position_embeddings")
-"""Settings of a model that a start leaves free. Shapes show a table of positions."""
+"""Settings of a model that a continuation may change. Shapes show a table of positions."""
 _START_REMEDY = "Take a CID of GET /v1/jobs/{id}/checkpoints: cid for start_checkpoint, model_cid for start_model."
 _KEPT_REMEDY = "Keep the settings that the detail names. For others, take another CID of GET /v1/jobs/{id}/checkpoints."
 _OF_SETTINGS = ("wrong_size", "wrong_tensors", "wrong_model")
@@ -188,18 +188,6 @@ def require_start(storage: Storage, spec: TrainingSpec, spec_of: Callable[[str],
     elif spec.start_model is not None:
         with _dataset_errors(spec, "data_config.start_model", f"start model {spec.start_model}"):
             _check_tensors(storage, "model", spec.start_model, parameter_shapes(spec))
-
-
-def require_same_model(spec: TrainingSpec, before: Sequence[TrainingSpec]) -> None:
-    """Compare a start model's function with the jobs that have it. One of them is enough.
-
-    Raises:
-        InvalidDataset: all of them differ.
-    """
-    settings = _function(spec)
-    if before and all(_function(one) != settings for one in before):
-        with _dataset_errors(spec, "data_config.start_model", f"start model {spec.start_model}"):
-            _check_function(spec, before[0])
 
 
 def _check_function(spec: TrainingSpec, before: TrainingSpec) -> None:

@@ -30,7 +30,6 @@ from market.orders import balance, quotes
 from market.orders.errors import BalanceTaken
 from market.orders.inputs import (
     require_dataset,
-    require_same_model,
     require_start,
     with_base_settings,
     with_rounds,
@@ -48,7 +47,6 @@ from market.platform.http.services import Services
 from market.platform.storage.client import Storage
 from market.providers import service as providers
 from market.training.aggregation import memory
-from market.training.checkpoints import repository as checkpoints_repository
 from market.training.leases.service import cancel_now
 from training_gym.spec.config import TrainingSpec
 
@@ -142,10 +140,6 @@ def _require_inputs(spec: TrainingSpec, services: Services) -> None:
 
     require_dataset(services.part(Storage), spec)
     require_start(services.part(Storage), spec, spec_of)
-    if spec.start_model is not None:
-        with services.database.reading() as session:
-            found = checkpoints_repository.specs_with_model(session, spec.start_model)
-        require_same_model(spec, [TrainingSpec.from_dict(one) for one in found])
 
 
 def _require_worker_memory(needed: int, services: Services) -> None:

@@ -1,7 +1,6 @@
 """Queries over checkpoints, pins, and jobs by their first checkpoint."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from sqlalchemy import exists, select
 from sqlalchemy.orm import Session
@@ -11,9 +10,6 @@ from market.jobs.models import Job
 from market.jobs.repository import IS_OPEN
 from market.training.checkpoints.models import Checkpoint, Pin
 
-_MOST_CONFIGURATIONS = 64
-"""Configurations of one model that are read. The market refuses others than such with other lengths of sequences."""
-
 
 def checkpoint(session: Session, job_id: str, round_: int) -> Checkpoint | None:
     return session.scalar(select(Checkpoint).where(Checkpoint.job_id == job_id, Checkpoint.round == round_))
@@ -21,14 +17,6 @@ def checkpoint(session: Session, job_id: str, round_: int) -> Checkpoint | None:
 
 def checkpoints(session: Session, job_id: str) -> list[Checkpoint]:
     return list(session.scalars(select(Checkpoint).where(Checkpoint.job_id == job_id).order_by(Checkpoint.round)))
-
-
-def specs_with_model(session: Session, model: str) -> list[dict[str, Any]]:
-    """Return specifications of jobs with a checkpoint of ``model``, one per configuration."""
-    has_model = (Checkpoint.file_cids.contains([model]), Checkpoint.model_cid == model)  # the first has an index
-    parts = (Job.spec["model_config"], Job.spec["adapter_config"])
-    query = select(Job.spec).join(Checkpoint, Checkpoint.job_id == Job.id).where(*has_model)
-    return list(session.scalars(query.distinct(*parts).limit(_MOST_CONFIGURATIONS)))
 
 
 def evaluated_between(session: Session, row: Checkpoint, first: int, limit: int) -> list[Checkpoint]:

@@ -15,10 +15,9 @@ from sqlalchemy import update
 
 from market.chain.views import ChainViews
 from market.jobs.models import Job
-from zoo_compute.base.errors import ApiError, ExitCode, Mismatch
+from zoo_compute.base.errors import Mismatch
 from zoo_compute.client import jobspec
 from zoo_compute.client.client import Client
-from zoo_compute.client.jobspec import JobSpec
 
 
 @pytest.fixture
@@ -63,30 +62,6 @@ def test_job_file_continues_checkpoint(
         further = client.submit(spec).state().spec
     assert further["data_config"].items() >= start.items()
     assert further["training_config"]["learning_rate"] == slower["learning_rate"]
-
-
-def test_start_model_keeps_its_function(api: httpx.Client, world: World, trained: str) -> None:
-    wallet = world.wallets[world.read(trained).payer]
-    with Client(str(api.base_url), private_key="0x" + bytes(wallet.key).hex()) as client:
-        job = client.job(trained)
-        before, start = job.state().spec, job.checkpoints()[-1].model_cid
-        model = before["model_config"]
-        spec = JobSpec(before["data_config"]["dataset"], 2 * ZEN, 3 * ZEN, model=model, start_model=start)
-        client.quote(replace(spec, model=model | {"sequence_length": 16, "max_position_embeddings": 16}))
-        with pytest.raises(ApiError, match="rms_norm_eps: is 1e-05; expected 1e-06, as in the job before") as refused:
-            client.quote(replace(spec, model=model | {"rms_norm_eps": 1e-5}))
-    assert refused.value.field == "data_config.start_model"
-
-
-def test_extension_of_diverged_job_warns(cli: Cli, world: World, trained: str) -> None:
-    cli.be(bytes(world.wallets[world.read(trained).payer].key))
-    unwarned = cli("job", "extend", trained, code=ExitCode.USAGE)
-    assert ("confirmation-missing" in unwarned, "diverged_rates" in unwarned) == (True, False)
-    world.execute(update(Job).where(Job.id == trained).values(status="failed", reason="diverged"))
-    warned = cli("job", "extend", trained, code=ExitCode.USAGE)
-    assert warned.index("[diverged_rates]") < warned.index("into escrow")
-    lowered = cli.json("job", "extend", trained, "--start-rate-share", "0.3")  # advice is not on standard output
-    assert lowered["spec"]["data_config"]["start_rate_share"] == 0.3
 
 
 def test_lowered_extension_of_constant_rates_stays_low(cli: Cli, world: World, trained: str) -> None:

@@ -20,7 +20,7 @@ from kit.api.submission_fixtures import (  # noqa: F401  (fixtures)
 from kit.jobs.jobs_fixtures import ZEN
 
 from market.orders.errors import InvalidDataset, InvalidSpec
-from market.orders.inputs import require_dataset, require_same_model, require_start
+from market.orders.inputs import require_dataset, require_start
 from market.platform.http.services import Services
 from market.platform.storage.client import Storage
 from training_gym.aggregate.outer_step import initial_outer_state, save_outer_state
@@ -227,16 +227,15 @@ def test_continuation_keeps_function_of_model(
         require_start(storage, replace(before, **start, model=replace(before.model, **changes)), {job_id: before}.get)
 
 
-def test_continued_adapter_keeps_base_and_scale(body: Body) -> None:
-    settings = {key: one for key, one in body.items() if key.endswith("_config")}
-    plain = TrainingSpec.from_dict(settings)
-    before = replace(plain, base="b" * 59, adapter=AdapterConfig(), start_model="c" * 59)
-    wider = replace(before, adapter=AdapterConfig(lora_alpha=8.0))
-    for other, name in ((replace(before, base="d" * 59), "base"), (wider, "lora_alpha")):
+def test_continued_adapter_keeps_base_and_scale(services: Services, body: Body) -> None:
+    storage, settings = services.part(Storage), {key: one for key, one in body.items() if key.endswith("_config")}
+    before = replace(TrainingSpec.from_dict(settings), base="b" * 59, adapter=AdapterConfig())
+    model, job_id = storage.put(initial_checkpoint(before), max_bytes=1 << 20).cid, "0x" + "1" * 64
+    start = {"start_checkpoint": checkpoint_of(storage, job_id, model, round_=5), "start_round": 5}
+    require_start(storage, replace(before, **start, adapter=AdapterConfig(lora_dropout=0.5)), {job_id: before}.get)
+    for change, name in (({"base": "d" * 59}, "base"), ({"adapter": AdapterConfig(lora_alpha=8.0)}, "lora_alpha")):
         with pytest.raises(InvalidDataset, match=f"{name}: is .*, as in the job before"):
-            require_same_model(other, [before])
-        require_same_model(other, [before, other])
-    require_same_model(replace(before, adapter=AdapterConfig(lora_dropout=0.5)), [before])
+            require_start(storage, replace(before, **start, **change), {job_id: before}.get)
 
 
 def test_mask_of_long_documents_is_refused(services: Services, body: Body) -> None:
