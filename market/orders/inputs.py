@@ -17,7 +17,7 @@ from market.platform.storage.client import Storage
 from market.platform.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge
 from training_gym.aggregate.outer_step import outer_state_shapes
 from training_gym.data.dataset import DatasetManifest, check_samples, order_seed
-from training_gym.data.epochs import samples_per_round, settings_with_rounds
+from training_gym.data.epochs import epochs_of, samples_per_round, settings_with_rounds
 from training_gym.evaluate.extent import settings_with_samples
 from training_gym.model.base import check_base, completed_settings
 from training_gym.model.folder import ModelManifest, read_header, stored_tensors
@@ -164,6 +164,11 @@ def require_dataset(storage: Storage, spec: TrainingSpec) -> None:
     """
     inputs = spec.dataset, spec.model.sequence_length, spec.model.vocab_size, spec.training.objective
     storage.once_a_minute(inputs, lambda: _check_dataset(storage, spec))
+
+
+def epochs(storage: Storage, spec: TrainingSpec) -> float:
+    """Return how often a job reads its training split. Raises as :func:`require_dataset`."""
+    return epochs_of(spec, _checked_manifest(storage, spec))
 
 
 def require_start(storage: Storage, spec: TrainingSpec, spec_of: Callable[[str], TrainingSpec | None]) -> None:

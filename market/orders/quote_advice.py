@@ -18,6 +18,9 @@ SMALL_MODEL = 10_000_000
 SMALL_MODEL_NODES, SMALL_MODEL_TOKENS = 4, 2_048
 """Most nodes, and least tokens of a node's step, that advice on a small model leaves alone."""
 
+MANY_EPOCHS = 16
+"""Epochs after which repeated data bring little (Muennighoff et al., 2023)."""
+
 
 class ExpectedThroughput(BaseModel):
     """Estimated throughput over a link (``training_gym.exchange.round_time``).
@@ -93,18 +96,24 @@ class Advice(BaseModel):
 
 
 def advice_on(
-    spec: TrainingSpec, expected: ExpectedThroughput, longest_round_seconds: float = math.inf, gpus: int = 1
+    spec: TrainingSpec,
+    expected: ExpectedThroughput,
+    longest_round_seconds: float = math.inf,
+    gpus: int = 1,
+    epochs: float = 1,
 ) -> list[Advice]:
     """Return advice on a job.
 
     Args:
         longest_round_seconds: a longer round fails its job.
         gpus: of a node of the tier.
+        epochs: how often the job reads its training split.
     """
     points = (
         _idle_gpus(spec, gpus),
         _small_batches(spec, expected.nodes),
         _few_rounds(spec),
+        _many_epochs(epochs),
         _low_throughput(spec, expected),
         _long_units(spec, expected, longest_round_seconds),
     )
@@ -177,6 +186,18 @@ def _few_rounds(spec: TrainingSpec) -> Advice | None:
         f"{most / CHUNK:.1%} of the model.",
         remedy=f"Take at least {-(-CHUNK // training.down_top_k)} rounds, a larger top_k and down_top_k, or the method "
         "default, which sends every entry.",
+        field="training_config.rounds",
+    )
+
+
+def _many_epochs(epochs: float) -> Advice | None:
+    if epochs <= MANY_EPOCHS:
+        return None
+    return Advice(
+        code="many_epochs",
+        detail=f"The job reads its training split {epochs:,.0f} times. After {MANY_EPOCHS} times, the loss on other "
+        "text hardly falls, or rises.",
+        remedy="Take fewer rounds or a larger dataset.",
         field="training_config.rounds",
     )
 

@@ -29,6 +29,7 @@ def quote(
     longest_round_seconds: float,
     last_price_wei: int | None,
     nodes_of_tier: int,
+    epochs: float,
     nonce: int,
 ) -> Quote:
     """Price a job's terms and build the order that its payer signs.
@@ -38,6 +39,7 @@ def quote(
         longest_round_seconds: a round that takes longer fails its job.
         last_price_wei: price per GPU-hour of the tier's last trade.
         nodes_of_tier: number of active nodes of the tier.
+        epochs: how often the job reads its training split.
     """
     best = highest_price(terms.budget_wei, terms.max_price_wei, terms.units, terms.unit_weight_us)
     at_reserve = unit_price(terms.tier.reserve_price_wei, terms.unit_weight_us)
@@ -52,7 +54,7 @@ def quote(
         rate_schedule=rate_schedule(terms.spec),
         advice=[
             *_no_trade(terms, nodes_of_tier),
-            *advice_on(terms.spec, throughput, longest_round_seconds, terms.tier.gpus),
+            *advice_on(terms.spec, throughput, longest_round_seconds, terms.tier.gpus, epochs),
         ],
         tier=terms.tier.name,
         units=terms.units,

@@ -29,6 +29,7 @@ from market.jobs.transitions import transition_job
 from market.orders import balance, quotes
 from market.orders.errors import BalanceTaken
 from market.orders.inputs import (
+    epochs,
     require_dataset,
     require_start,
     with_base_settings,
@@ -85,6 +86,7 @@ def quote(request: JobSpec, payer: str, services: Services) -> Quote:
         longest_round_seconds=services.settings.round_timeout_seconds,
         last_price_wei=last_price_wei,
         nodes_of_tier=nodes_of_tier,
+        epochs=epochs(services.part(Storage), terms.spec),
         nonce=secrets.randbits(128),
     )
 

@@ -28,6 +28,19 @@ def samples_per_round(spec: TrainingSpec) -> int:
     return spec.training.inner_steps * spec.training.batch_size * spec.replicas
 
 
+def epochs_of(spec: TrainingSpec, manifest: DatasetManifest) -> float:
+    """Return how often the job reads its training split, with the rounds before ``start_round``.
+
+    Raises:
+        StateError: the dataset does not suit the job, as for :class:`Split`.
+    """
+    return (spec.start_round + spec.training.rounds) * samples_per_round(spec) / _samples(spec, manifest)
+
+
+def _samples(spec: TrainingSpec, manifest: DatasetManifest) -> int:
+    return Split(spec, manifest.layout, [shard.size for shard in manifest.train], {}).order.size
+
+
 def settings_with_rounds(
     job: Mapping[str, Any],
     nodes: int,
@@ -59,8 +72,7 @@ def settings_with_rounds(
     # No setting that an epoch's rounds depend on depends on rounds; the most allow every warm-up.
     spec = TrainingSpec.from_dict({**job, "training_config": given | {"rounds": MAX_ROUNDS}}, nodes)
     manifest = manifest_of(spec)
-    samples = Split(spec, manifest.layout, [shard.size for shard in manifest.train], {}).order.size
-    read = samples_per_round(spec)
+    samples, read = _samples(spec, manifest), samples_per_round(spec)
     rounds = math.ceil(Fraction(str(epochs)) * samples / read)  # the decimal as written: 0.1 is a tenth
     if rounds > max_rounds:
         detail = (

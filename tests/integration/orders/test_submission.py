@@ -50,7 +50,12 @@ def test_quote_names_cost_and_writes_nothing(services: Services, payer: Caller, 
     )
     assert [expected[name] for name in ("down_mbps", "up_mbps", "round_trip_seconds", "nodes")] == [100, 20, 0.08, 4]
     assert (quote["gpus"], quote["gpus_in_use"]) == (4, 1)
-    assert [point["code"] for point in quote["advice"]] == ["too_few_nodes", "idle_gpus", "small_batches"]
+    assert [point["code"] for point in quote["advice"]] == [
+        "too_few_nodes",
+        "idle_gpus",
+        "small_batches",
+        "many_epochs",
+    ]
     assert 0 < quote["unit_memory_bytes"] <= quote["node_memory_bytes"] == 10**9
     assert (quote["balance_wei"], quote["deposit_needed_wei"]) == (str(100 * ZEN), "0")
     assert written(services) == [0, 0, 0, 0]
@@ -65,7 +70,12 @@ def test_quote_of_all_gpus_costs_quarter(payer: Caller, body: Body) -> None:
     assert faster["expected_seconds"] == pytest.approx(quote["expected_seconds"] / 4, abs=1e-3)
     assert int(faster["cost_at_reserve_wei"]) == pytest.approx(int(quote["cost_at_reserve_wei"]) / 4, rel=1e-6)
     codes = [point["code"] for point in faster["advice"]]
-    assert codes == ["too_few_nodes", "small_batches", "low_throughput"]  # round trips take longer than training
+    assert codes == [
+        "too_few_nodes",
+        "small_batches",
+        "many_epochs",
+        "low_throughput",
+    ]  # round trips take longer than training
 
 
 def test_quote_without_trade_names_sufficient_values(payer: Caller, body: Body) -> None:

@@ -15,6 +15,8 @@ from market.orders.errors import InvalidOrder
 from market.orders.quote_advice import advice_on, expected_throughput, rate_schedule
 from market.orders.schemas import JobSpec
 from market.orders.terms import parse_terms
+from training_gym.data.dataset import DatasetManifest, Shard
+from training_gym.data.epochs import epochs_of
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.costs import fitting_count, flops_per_unit
 from zoo_protocol.verification.sampling import detection_at_rate
@@ -157,6 +159,19 @@ def test_every_specification_is_affordable_at_reserve_price(tier: str) -> None:
     """Not the longest round of the largest model, if only its unit has the most segments."""
     found = parse_terms(_request(tier, 64, MAINNET.tier(tier).reserve_price_wei, inner_steps=9_984), MAINNET, NOW)
     assert found.unit_weight_us > 10 * HOUR_US
+
+
+def test_many_epochs_are_pointed_out() -> None:
+    start = {"start_checkpoint": "Qm" + "c" * 44, "start_round": 10}
+    dataset = {"dataset": "Qm" + "a" * 44, "replicas": 4, **start}
+    training = {"rounds": 30, "inner_steps": 10, "segment_steps": 10, "batch_size": 32}
+    spec = TrainingSpec.from_dict({"data_config": dataset, "training_config": training})
+    expected = expected_throughput(spec, 4, compute_seconds=1000.0)
+    for samples, codes in ((3_200, []), (3_000, ["many_epochs"])):
+        shard = Shard("Qm" + "b" * 44, samples * spec.model.sequence_length + 1, "0x" + "11" * 32)
+        epochs = epochs_of(spec, DatasetManifest((shard,), (shard,)))
+        assert epochs == 40 * 10 * 32 * 4 / samples
+        assert [point.code for point in advice_on(spec, expected, epochs=epochs)] == codes
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def terms() -> Terms:
 def request_(terms: Terms, deployment: Deployment) -> SubmitJob:
     """The request of a payer that signs the order of its quote."""
     job = JobSpec.model_validate(JOB)
-    known: dict[str, Any] = {"longest_round_seconds": 900.0, "last_price_wei": None, "nodes_of_tier": 4}
+    known: dict[str, Any] = {"longest_round_seconds": 900.0, "last_price_wei": None, "nodes_of_tier": 4, "epochs": 1.0}
     quoted = quote(job, terms, WALLET.address, deployment, available_wei=-5, network=DEVNET, nonce=7, **known)
     assert (quoted.balance_wei, quoted.deposit_needed_wei) == (0, ZEN + 5)
     return SubmitJob.model_validate(JOB | {"nonce": "7", "order_signature": _sign(quoted.order)})
