@@ -50,6 +50,8 @@ OUTLIER = 1.2
 COPY = 0.5
 OPPOSITE = 9 << 38
 """Squared distance of directions, in 2**-40, that honest payloads do not have: a cosine below -1/8."""
+COINCIDENT = 1 << 32
+"""Least limit for copies, in 2**-40, beside such distances: equal payloads alone would set it to 0."""
 CLEAR = 3
 """Standard deviations beyond which a mean of sketched cosines is clear. That of one is 1 / sqrt(``SKETCH_SIZE``)."""
 WEIGHT_ONE = 1 << 12
@@ -210,6 +212,8 @@ def _copies(slots: Sequence[int], fresh: Sequence[int], measurements: Mapping[in
     others = (np.delete(row, place) for place, row in enumerate(distances[np.ix_(among, among)]))
     near = [row[row <= OPPOSITE].tolist() for row in others]
     limit = COPY * median([median(row) for row in near if row])
+    if (distances > OPPOSITE).any():
+        limit = max(limit, COINCIDENT)
     kept, copies = np.zeros(len(slots), bool), []
     for place, slot in enumerate(slots):
         kept[place] = (distances[place][kept] >= limit).all()

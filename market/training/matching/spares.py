@@ -76,7 +76,7 @@ def drop_ineligible_nodes(session: Session, settings: Settings, job: Job, slots:
 
 def _slow_nodes(session: Session, job: Job) -> set[str]:
     """Return the job's slow nodes, none while the others are fewer than a quorum."""
-    found = units_repository.slow_nodes(session, job.id, job.current_round - SLOW_ROUNDS, SLOW_UNITS)
+    found = units_repository.slow_nodes(session, job.id, job.current_round - SLOW_ROUNDS - SLOW_UNITS + 1, SLOW_UNITS)
     others = sum(slot.provider not in (None, *found) for slot in jobs_repository.slots(session, job.id))
     return found if others >= quorum(job.nodes) else set()
 
@@ -96,8 +96,8 @@ def assign_spares(
     if all(slot.provider is not None for slot in idle):
         return
     jobs_repository.lock_placement(session)
-    supply = _supply(session, settings, job)
-    suitable = _suitable(session, job, supply)
+    supply, slow = _supply(session, settings, job), _slow_nodes(session, job)
+    suitable = [spare for spare in _suitable(session, job, supply) if spare.provider not in slow]
     failures = Counter(unit.provider for unit in units if unit.status in (UnitStatus.LOST, UnitStatus.REJECTED))
     followed = leases_repository.followed_jobs(session, [spare.provider for spare in suitable])
     for failed in range(MAX_FAILURES):
@@ -155,7 +155,7 @@ def _suitable(session: Session, job: Job, supply: Sequence[Offer]) -> list[Offer
     assert job.clearing_price_wei is not None  # set when the job was matched
     assert job.fee_bps is not None  # set when it was funded
     busy, requirements = jobs_repository.slot_holders(session), Requirements.of(job.requirements)
-    busy |= dissenting_nodes(session, job.id) | _slow_nodes(session, job)
+    busy |= dissenting_nodes(session, job.id)
     return [
         offer
         for offer in supply

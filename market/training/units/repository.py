@@ -151,7 +151,10 @@ def slow_nodes(session: Session, job_id: str, since: int, count: int) -> set[str
     Args:
         since: first round that counts.
     """
-    query = select(Unit.provider, Unit.reason).where(Unit.job_id == job_id, Unit.round >= since)
+    recent = Unit.job_id == job_id, Unit.round >= since
+    missed = select(Unit.provider).where(*recent, Unit.reason == ROUND_CLOSED)
+    missed = missed.group_by(Unit.provider).having(func.count() >= count)
+    query = select(Unit.provider, Unit.reason).where(*recent, Unit.provider.in_(missed))
     newest: dict[str, list[str | None]] = {}
     for provider, reason in session.execute(query.order_by(Unit.id.desc())):
         newest.setdefault(provider, []).append(reason)

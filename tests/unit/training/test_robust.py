@@ -8,7 +8,16 @@ import pytest
 from kit.measures import lines_run
 
 from training_gym.aggregate.fixed_point import Fixed
-from training_gym.aggregate.robust import ASSUMED_BAD, OPPOSITE, OUTLIER, WEIGHT_ONE, Measurement, decide, median
+from training_gym.aggregate.robust import (
+    ASSUMED_BAD,
+    COINCIDENT,
+    OPPOSITE,
+    OUTLIER,
+    WEIGHT_ONE,
+    Measurement,
+    decide,
+    median,
+)
 
 
 def measured(sketches: Fixed) -> dict[int, Measurement]:
@@ -27,9 +36,10 @@ def as_described(rows: list[list[int]]) -> dict[str, list[int]]:
     others = (row[:own] + row[own + 1 :] for own, row in enumerate(rows))
     near = [[one for one in row if one <= OPPOSITE] for row in others]
     usual = median([median(row) for row in near if row])
+    least = COINCIDENT if any(one > OPPOSITE for row in rows for one in row) else 0
     kept: list[int] = []
     for slot, row in enumerate(rows):
-        if all(2 * row[lower] >= usual for lower in kept):
+        if all(2 * row[lower] >= usual and row[lower] >= least for lower in kept):
             kept.append(slot)
     left, out, count = list(kept), [], len(kept)
     for bad in range(min(int(count * ASSUMED_BAD), (count - 3) // 2), 0, -1):
@@ -109,6 +119,15 @@ def test_flipped_payloads_make_no_copies(honest: int, flipped: int) -> None:
         sketches[honest:] *= -1
         found = decide(measured(sketches)).verdicts
         assert "near_copy" not in {verdict.code for verdict in found.values()}
+
+
+@pytest.mark.parametrize("honest", [1, 2])
+def test_opposed_copies_count_once(honest: int) -> None:
+    """They are the majority, so no rule can exclude them all."""
+    sketches = directions(2 * honest + 1, 0.4, 0)
+    sketches[honest:] = -sketches[:honest].sum(axis=0)
+    found = [verdict.code for verdict in decide(measured(sketches)).verdicts.values()]
+    assert found.count("near_copy") == honest
 
 
 @pytest.mark.parametrize("cosine", [0.4, 0.93])
