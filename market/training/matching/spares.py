@@ -42,8 +42,10 @@ from training_gym.exchange.deadlines import quorum
 MAX_FAILURES = 3
 """A node that lost or failed this many units of a round gets no more of that round."""
 
-SLOW_UNITS, SLOW_ROUNDS = 2, 8
-"""A node whose newest units, so many within so many rounds, missed the end of their round is too slow for now."""
+SLOW_UNITS = 2
+"""A node is slow if so many of its newest units missed the ends of their rounds."""
+SLOW_ROUNDS = 8
+"""Rounds after these units in which it gets none."""
 
 SLOTS_PER_SPARE = 8
 
@@ -76,7 +78,8 @@ def drop_ineligible_nodes(session: Session, settings: Settings, job: Job, slots:
 
 def _slow_nodes(session: Session, job: Job) -> set[str]:
     """Return the job's slow nodes, none while the others are fewer than a quorum."""
-    found = units_repository.slow_nodes(session, job.id, job.current_round - SLOW_ROUNDS - SLOW_UNITS + 1, SLOW_UNITS)
+    since = job.current_round - SLOW_ROUNDS - SLOW_UNITS + 1  # the first of these units, in the last round without any
+    found = units_repository.slow_nodes(session, job.id, since, SLOW_UNITS)
     others = sum(slot.provider not in (None, *found) for slot in jobs_repository.slots(session, job.id))
     return found if others >= quorum(job.nodes) else set()
 

@@ -15,7 +15,7 @@ from sqlalchemy import update
 
 from market.chain.views import ChainViews
 from market.jobs.models import Job
-from zoo_compute.base.errors import Mismatch
+from zoo_compute.base.errors import ExitCode, Mismatch
 from zoo_compute.client import jobspec
 from zoo_compute.client.client import Client
 
@@ -62,6 +62,17 @@ def test_job_file_continues_checkpoint(
         further = client.submit(spec).state().spec
     assert further["data_config"].items() >= start.items()
     assert further["training_config"]["learning_rate"] == slower["learning_rate"]
+
+
+def test_extension_of_diverged_job_warns(cli: Cli, world: World, trained: str) -> None:
+    cli.be(bytes(world.wallets[world.read(trained).payer].key))
+    unwarned = cli("job", "extend", trained, code=ExitCode.USAGE)
+    assert ("confirmation-missing" in unwarned, "diverged_rates" in unwarned) == (True, False)
+    world.execute(update(Job).where(Job.id == trained).values(status="failed", reason="diverged"))
+    warned = cli("job", "extend", trained, code=ExitCode.USAGE)
+    assert warned.index("[diverged_rates]") < warned.index("into escrow")
+    lowered = cli.json("job", "extend", trained, "--start-rate-share", "0.3")  # advice is not on standard output
+    assert lowered["spec"]["data_config"]["start_rate_share"] == 0.3
 
 
 def test_lowered_extension_of_constant_rates_stays_low(cli: Cli, world: World, trained: str) -> None:
