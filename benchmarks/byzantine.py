@@ -33,7 +33,8 @@ raw gradient of the loss. Honest payloads of Muon are nearly orthogonal to that.
 ``sampled`` is ``ascent`` in the last tenth of the rounds, by nodes of the lowest sampling rate, which state no rise of
 the loss. ``late`` begins in the last twentieth. ``quiet`` is as strong as the flag of worse models permits. Two rounds
 after a false segment is sampled, an honest node takes the place. The loss of these three is the delivered model's: the
-best one's if the final one is worse (``final_loss``).
+best one's if the final one is worse (``final_loss``). These four at the lowest compression level, as a slow link gets,
+are ``ascent_low`` and so on.
 
 ``--kept`` reports kept runs without measuring. Runs on another text, as of another Python, are kept apart. An
 interrupted run continues from its last tenth round. All losses are of 4,096 windows.

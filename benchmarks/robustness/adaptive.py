@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from training_gym.aggregate.aggregation import DecodedPayload, admit, measure_payloads
 from training_gym.aggregate.outer_step import OuterState
 from training_gym.aggregate.robust import ASSUMED_BAD, FACTOR_ONE, WEIGHT_ONE, Measurement, decide
+from training_gym.compress.link_adaptation import with_top_k
 from training_gym.compress.payload_format import encode
 from training_gym.spec.config import TrainingSpec
 
@@ -34,6 +35,7 @@ class _Round:
     last: NDArray[np.float32]
     slots: Sequence[int]
     direction: Wide
+    top_k: int | None
 
 
 def accepted_payloads(
@@ -43,16 +45,17 @@ def accepted_payloads(
     state: OuterState,
     direction: Wide,
     noise: np.random.Generator,
+    top_k: int | None = None,
 ) -> dict[int, bytes]:
     """Return the accepted payloads that move the aggregate farthest in ``direction``.
 
     All of the attackers' ``slots`` are accepted. For each cover its share is bisected. Without an accepted trial the
-    attackers send noise, each its own.
+    attackers send noise, each its own. Their payloads have ``top_k`` entries per chunk, by default the honest ones'.
     """
     taken = admit(spec, honest, state.aggregate)
     vectors = np.stack([_dense(item) for item in taken.values()])
     measured = [_measured(taken, state.aggregate, seed) for seed in _SEEDS]
-    round_ = _Round(spec, measured, vectors, state.aggregate, slots, unit(direction))
+    round_ = _Round(spec, measured, vectors, state.aggregate, slots, unit(direction), top_k)
     best, most = _encoded(round_, _points(round_, "noise", 1.0, noise)), -np.inf
     for cover in COVERS:
         drawn = noise.integers(1 << 62)
@@ -104,9 +107,8 @@ def _measured(taken: Mapping[int, DecodedPayload], last: NDArray[np.float32], se
 
 
 def _encoded(round_: _Round, points: Iterable[Wide]) -> dict[int, bytes]:
-    return {
-        slot: encode(round_.spec, point.astype(np.float32)) for slot, point in zip(round_.slots, points, strict=True)
-    }
+    spec = with_top_k(round_.spec, round_.top_k)
+    return {slot: encode(spec, point.astype(np.float32)) for slot, point in zip(round_.slots, points, strict=True)}
 
 
 def _dense(item: DecodedPayload) -> Wide:

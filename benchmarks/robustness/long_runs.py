@@ -16,6 +16,7 @@ from benchmarks.robustness.sampling import Sampling, losses_of, quiet
 from benchmarks.training.trainers import next_replica_states, train_unit
 from training_gym.aggregate.aggregation import aggregate
 from training_gym.aggregate.outer_step import OuterState, initial_outer_state
+from training_gym.compress.link_adaptation import top_k_levels
 from training_gym.compress.payload_format import decode, encode
 from training_gym.data.dataset import one_shard, validation_samples
 from training_gym.data.shards import Tokens
@@ -37,7 +38,11 @@ SAMPLED = {"sampled": 0.1, "late": 0.05, "quiet": 0.1}
 
 So little training remains to undo them.
 """
-QUARTER = tuple(f"{name}_25" for name in ("adaptive", "flip", "alie", "mimic", "stale", "noise", "ascent", *SAMPLED))
+LOW = "-low"
+"""End of the name of an attack at the lowest compression level, which a node with a slow link gets."""
+ALONG_GRADIENT = ("ascent", *SAMPLED)
+_NAMES = ("adaptive", "flip", "alie", "mimic", "stale", "noise", *ALONG_GRADIENT)
+QUARTER = tuple(f"{name}_25" for name in (*_NAMES, *(name + LOW for name in ALONG_GRADIENT)))
 ATTACKS = {
     8: {"none": 0, **dict.fromkeys(QUARTER, 2), "adaptive_37": 3, "ascent_37": 3},
     4: {"none": 0, **dict.fromkeys(QUARTER, 1)},
@@ -112,7 +117,7 @@ def train(
             kept.keep_state(run, state)
     samples = validation_samples(one_shard(spec, texts[1]), WINDOWS)
     loss = mean_loss(spec, state.parameters, samples)
-    if attack in SAMPLED:
+    if attack.removesuffix(LOW) in SAMPLED:
         loss = state.sampling.delivered_loss(spec, loss, samples)
     kept.add(run, loss, seed=spec.training.seed, windows=len(samples), excluded=dict(state.excluded))
     return loss
@@ -141,7 +146,7 @@ def _round(
     state.excluded.update(f"{'honest' if slot in honest else 'bad'} {code}" for slot, code in excluded.items())
     handed, state.restored = next_replica_states(spec, after, payloads, excluded, state.restored)
     state.replicas |= handed
-    if attack in SAMPLED:
+    if attack.removesuffix(LOW) in SAMPLED:
         losses = losses_of(spec, state.parameters, one_shard(spec, texts[1]), own)
         state.sampling.close_round(state.round, state.parameters, losses, own, excluded, state.noise)
     state.parameters, state.outer, state.round = result.parameters, result.outer_state, state.round + 1
@@ -149,8 +154,8 @@ def _round(
 
 def _attacks(spec: TrainingSpec, state: _State, attack: str, slot: int) -> bool:
     """Return True if a dishonest slot's node attacks in this round."""
-    rounds = spec.training.rounds
-    return rounds - round(rounds * SAMPLED.get(attack, 1)) <= state.round < state.sampling.ends.get(slot, rounds)
+    rounds, share = spec.training.rounds, SAMPLED.get(attack.removesuffix(LOW), 1)
+    return rounds - round(rounds * share) <= state.round < state.sampling.ends.get(slot, rounds)
 
 
 def _sent(
@@ -170,11 +175,13 @@ def _sent(
     if attack == "flip":
         return {slot: encode(spec, -decode(spec, payload).dense()) for slot, payload in own.items()}
     vectors = np.stack([decode(spec, payload).dense().astype(np.float64) for payload in honest.values()])
-    if attack in ("ascent", *SAMPLED):
+    top_k = top_k_levels(spec)[-1] if attack.endswith(LOW) else None
+    attack = attack.removesuffix(LOW)
+    if attack in ALONG_GRADIENT:
         direction = ascent(spec, state.parameters, state.outer, vectors, len(own), texts[0])
     else:
         direction = -vectors.mean(axis=0) if attack == "adaptive" else lies[attack](vectors, state.noise)
-    sent = accepted_payloads(spec, honest, list(own), state.outer, direction, state.noise)
+    sent = accepted_payloads(spec, honest, list(own), state.outer, direction, state.noise, top_k)
     if attack == "quiet":
         return quiet(spec, state.sampling, state.parameters, state.outer, honest, sent, one_shard(spec, texts[1]))
     return sent
@@ -228,4 +235,5 @@ def rows_of(
 
 
 def _row_name(attack: str) -> str:
+    attack = attack.replace("-", "_")
     return attack if attack.startswith("adaptive") else f"long_{attack}"  # the short part has the name, too

@@ -10,7 +10,8 @@ from market.domain.network import BPS, MAINNET
 from market.domain.verification.sampling import COMPARED_MODELS, FLAGGED_UNITS
 from training_gym.aggregate.aggregation import aggregate
 from training_gym.aggregate.outer_step import OuterState
-from training_gym.compress.payload_format import decode, encode
+from training_gym.compress.link_adaptation import decode_adapted, with_top_k
+from training_gym.compress.payload_format import encode, top_k_of
 from training_gym.data.dataset import Split, evaluated_numbers
 from training_gym.data.samples import Sample
 from training_gym.evaluate.extent import MAX_WINDOWS, affordable_samples
@@ -123,7 +124,10 @@ def quiet(
     """Return the ``false`` payloads, as long as the model after the round raises no flag."""
 
     def shorter(share: float) -> dict[int, bytes]:
-        return {slot: encode(spec, np.float32(share) * decode(spec, sent).dense()) for slot, sent in false.items()}
+        return {
+            slot: encode(with_top_k(spec, top_k_of(sent)), np.float32(share) * decode_adapted(spec, sent).dense())
+            for slot, sent in false.items()
+        }
 
     def is_seen(sent: Mapping[int, bytes]) -> bool:
         result = aggregate(spec, parameters, {**honest, **sent}, outer_state=outer)

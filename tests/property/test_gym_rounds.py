@@ -25,6 +25,7 @@ from training_gym.aggregate.outer_step import (
 from training_gym.aggregate.robust import WEIGHT_ONE
 from training_gym.aggregate.tree import Summary, decide_together, leaf_sum, load_sum, save_sum, summarise
 from training_gym.compress.codes import count_levels
+from training_gym.compress.link_adaptation import top_k_levels, with_top_k
 from training_gym.compress.payload_format import Format, Payload, decode, decode_vector, encode, encode_vector
 from training_gym.compress.positions import chunks_of
 from training_gym.model.layout import initial_parameters, parameter_sizes
@@ -81,6 +82,13 @@ def test_any_tree_and_order_give_same_checkpoint(leaves: list[list[int]], chance
     assert cid_of_file(save_state(step.parameters)) == cid_of_file(save_state(RESULT.parameters))
     assert step.update == RESULT.update
     assert save_outer_state(SPEC, step.outer_state) == save_outer_state(SPEC, RESULT.outer_state)
+
+
+def test_tree_keeps_compression_levels() -> None:
+    shares = [{slot: encode(with_top_k(SPEC, level), LAST)} for slot, level in enumerate(top_k_levels(SPEC))]
+    summaries = [summarise(SPEC, share, WEIGHTS, LAST, b"seed").to_json() for share in shares]
+    sent = [Summary.from_json(json.loads(json.dumps(summary))).measurements for summary in summaries]
+    assert [one.top_k for leaf in sent for one in leaf.values()] == top_k_levels(SPEC)
 
 
 @pytest.mark.parametrize(("top_k", "bits"), [(CHUNK, 2), (300, 4)])

@@ -261,11 +261,13 @@ def measure_payloads(
     squared_center = dot(last, last) if last.any() else 0
     admitted = {slot: item.payload for slot, item in taken.items() if item.payload is not None}
     found = {}
-    for slot, sketch in zip(admitted, sketches(list(admitted.values()), seed), strict=True):
+    for (slot, payload), sketch in zip(admitted.items(), sketches(list(admitted.values()), seed), strict=True):
         measured = taken[slot].lengths
         assert measured is not None  # since it was admitted
         distance = measured.squared_norm - 2 * measured.product + squared_center
-        found[slot] = Measurement(measured.squared_norm, distance, measured.product, sketch, weights[slot])
+        found[slot] = Measurement(
+            measured.squared_norm, distance, measured.product, sketch, weights[slot], payload.chunks.top_k
+        )
     return found
 
 

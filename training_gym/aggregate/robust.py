@@ -22,6 +22,9 @@ Late payloads started elsewhere, so the fresh ones alone define medians, usual d
 late payload is opposed if it points against v, the mean of payloads with its own or a nearby start. Late payloads have
 at most half of the fresh ones' weight.
 
+Rule 2 compares payloads of one compression level only: of two levels, distances tell which entries were sent. Rule 4
+compares all, so one slow node among fast ones is often an outlier. Attackers could choose a level of their own.
+
 Distances and sums in 2 to 4 are of directions, estimated by count-sketches. Rules 1 and 5 handle lengths; a short
 vector must not pass for a near one. Arithmetic is of integers, or of float64 in a fixed order, so every node with the
 payloads reaches the same decision. Statistics only exclude payloads; only a replay proves false work.
@@ -86,6 +89,7 @@ class Measurement:
         product: with the last aggregate, exact, in units of 2**-72.
         sketch: count-sketch [1024].
         weight: below ``WEIGHT_ONE`` for a late payload.
+        top_k: entries per chunk, its compression level.
     """
 
     squared_norm: int
@@ -93,6 +97,7 @@ class Measurement:
     product: int
     sketch: Fixed
     weight: int
+    top_k: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +140,10 @@ def decide(measurements: Mapping[int, Measurement]) -> Decision:
     limit = GATE * median([norms[slot] for slot in fresh])
     too_long = [slot for slot, norm in norms.items() if norm > limit]
     exclude(too_long, "norm_outlier", f"norm is beyond {GATE} times the median")
-    copies = _copies(left(list(verdicts)), left(fresh), measurements)
-    exclude(copies, "near_copy", "nearly coincides with the payload of a lower slot")
+    for level in {one.top_k for one in measurements.values()}:
+        alike = [slot for slot in left(list(verdicts)) if measurements[slot].top_k == level]
+        copies = _copies(alike, [slot for slot in alike if slot in fresh], measurements)
+        exclude(copies, "near_copy", "nearly coincides with the payload of a lower slot")
     compared = left(fresh)
     opposed = _opposed(compared, measurements)
     late = [slot for slot in left(list(verdicts)) if slot not in fresh and measurements[slot].product < 0]

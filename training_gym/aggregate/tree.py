@@ -38,6 +38,7 @@ class Summary:
                     str(item.product),
                     base64.b64encode(item.sketch.astype("<i8").tobytes()).decode(),
                     item.weight,
+                    item.top_k,
                 ]
                 for slot, item in self.measurements.items()
             },
@@ -50,9 +51,14 @@ class Summary:
         return cls(
             {
                 int(slot): Measurement(
-                    int(norm), int(distance), int(product), np.frombuffer(base64.b64decode(sketch), "<i8"), weight
+                    int(norm),
+                    int(distance),
+                    int(product),
+                    np.frombuffer(base64.b64decode(sketch), "<i8"),
+                    weight,
+                    top_k,
                 )
-                for slot, (norm, distance, product, sketch, weight) in document["measurements"].items()
+                for slot, (norm, distance, product, sketch, weight, top_k) in document["measurements"].items()
             },
             {int(slot): Verdict(False, code, message) for slot, (code, message) in document["refused"].items()},
         )

@@ -21,7 +21,7 @@ from training_gym.aggregate.robust import (
 
 
 def measured(sketches: Fixed) -> dict[int, Measurement]:
-    return {slot: Measurement(10**20, 10**20, 0, sketch, WEIGHT_ONE) for slot, sketch in enumerate(sketches)}
+    return {slot: Measurement(10**20, 10**20, 0, sketch, WEIGHT_ONE, 4096) for slot, sketch in enumerate(sketches)}
 
 
 def codes(sketches: Fixed) -> dict[str, list[int]]:
@@ -136,6 +136,42 @@ def test_copies_are_found_among_half(cosine: float) -> None:
         sketches = directions(count, cosine, 0)
         sketches[-1] = sketches[-2]
         assert codes(sketches)["near_copy"] == [count - 1]
+
+
+def on_links(fast: int, slow: int, seed: int) -> dict[int, Measurement]:
+    """Honest payloads of two levels, with the cosines of a first round: 0.93, 0.5 and 0.17."""
+    dice, measurements = np.random.default_rng(seed), {}
+    common = dice.standard_normal((2, 1024))
+    shared = {4096: 0.96 * common[0], 96: 0.18 * common[0] + 0.68 * common[1]}
+    for slot, top_k in enumerate([4096] * fast + [96] * slow):
+        own = dice.standard_normal(1024) * (0.27 if top_k == 4096 else 0.71)
+        sketch = np.rint((shared[top_k] + own) * 1e6).astype(np.int64)
+        measurements[slot] = Measurement(10**20, 10**20, 1, sketch, WEIGHT_ONE, top_k)
+    return measurements
+
+
+@pytest.mark.parametrize(("fast", "slow"), [(2, 1), (3, 1), (2, 2), (4, 4), (20, 20)])
+def test_honest_payloads_of_two_levels_are_included(fast: int, slow: int) -> None:
+    for seed in range(20):
+        found = decide(on_links(fast, slow, seed)).verdicts
+        assert {verdict.code for verdict in found.values()} == {"included"}
+
+
+@pytest.mark.parametrize("first", [0, 8])
+def test_copies_are_found_in_each_level(first: int) -> None:
+    found = on_links(8, 8, 0)
+    found[first + 1] = found[first]
+    excluded = {slot: verdict.code for slot, verdict in decide(found).verdicts.items() if not verdict.included}
+    assert excluded == {first + 1: "near_copy"}
+
+
+def test_outliers_at_level_of_their_own_are_excluded() -> None:
+    found = on_links(6, 2, 0)
+    noise = np.random.default_rng(1).standard_normal((2, 1024)) * 1e6
+    for slot in (6, 7):
+        found[slot] = replace(found[slot], sketch=np.rint(noise[slot - 6]).astype(np.int64))
+    codes = [verdict.code for verdict in decide(found).verdicts.values()]
+    assert codes == ["included"] * 6 + ["krum_outlier"] * 2
 
 
 @pytest.mark.parametrize(("honest", "flipped"), [(6, 2), (5, 3), (3, 1)])
