@@ -10,12 +10,16 @@ from eth_account import Account
 from fastapi import FastAPI
 from kit.api.clients import Cli
 from kit.jobs.jobs_fixtures import SPEC, ZEN, FakeChain, World, store_dataset
+from sqlalchemy import select
 
 from market.chain.views import ChainViews
+from market.platform.events.models import JobEventRow
 from market.platform.storage.client import Storage
 from market.settings import Settings
 from training_gym.spec.defaults import OF_FEW
 from zoo_compute.base.errors import ExitCode
+from zoo_compute.base.models import Event
+from zoo_compute.terminal.watch import describe
 
 
 def test_why_names_filters_and_remedies_to_payer(cli: Cli, world: World) -> None:
@@ -51,6 +55,23 @@ def test_pause_is_shown_with_job_status(cli: Cli, world: World) -> None:
     assert f"zoo-compute job resume {job_id}  [paused]" in cli("job", "why")
     for command in (("job", "resume"), ("job", "show"), ("job", "list")):
         assert "paused" not in cli(*command).replace("paused_at", "")
+
+
+def descriptions(world: World, job_id: str) -> list[str | None]:
+    """Return the lines that `job watch` prints."""
+    rows = world.all(select(JobEventRow).where(JobEventRow.job_id == job_id).order_by(JobEventRow.id))
+    return [describe(Event(id=row.id, kind=row.kind, data=row.data)) for row in rows]
+
+
+def test_watch_shows_pause_of_amended_job(cli: Cli, world: World) -> None:
+    job_id = world.job()
+    cli.be(bytes(world.wallets[world.read(job_id).payer].key))
+    cli("job", "pause")
+    cli("job", "amend", job_id, "--max-price", "3")
+    assert descriptions(world, job_id)[-2:] == ["job is matching, paused"] * 2
+    cli("job", "resume")
+    cli("job", "amend", job_id, "--max-price", "2")
+    assert descriptions(world, job_id)[-2:] == ["job is matching, resumed", "job is matching"]
 
 
 def test_quote_shows_size_dependent_settings_and_warnings(

@@ -111,9 +111,8 @@ def test_pause_and_resumption_are_described(status: str) -> None:
         ([status_event("running", paused=True)], "running, paused"),
         ([status_event("running", paused=True), status_event("running", paused=False)], "running"),
         ([status_event("running", paused=True), status_event("cancelled")], "cancelled"),
-        ([status_event("matching", paused=True), status_event("matching", max_price="1")], "matching, paused"),
     ],
-    ids=["before_events", "paused", "resumed", "ended", "amended"],
+    ids=["before_events", "paused", "resumed", "ended"],
 )
 def test_progress_bar_shows_pause(
     events: list[Event], shown: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
