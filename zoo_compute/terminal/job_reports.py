@@ -19,6 +19,8 @@ def print_quote(found: Quote) -> None:
     print_facts(
         {
             "set by model and nodes": by_size or "nothing",
+            "batch of a replica": f"{found.spec['training_config']['batch_size']} sequences per inner step",
+            "optimiser": _optimiser(found.spec["training_config"]),
             "learning rates": found.rate_schedule or "unknown",
             "rounds": _rounds(found),
             "work units": found.units,
@@ -70,6 +72,13 @@ def _memory(found: Quote) -> str:
 def _rounds(found: Quote) -> int:
     rounds: int = found.spec["training_config"]["rounds"]  # a job file may have epochs
     return rounds
+
+
+def _optimiser(training: dict[str, Any]) -> str:
+    adamw = f"adamw, peak rate {training['learning_rate']:g}"
+    if training["optimizer"] == "adamw":
+        return adamw
+    return f"muon, peak rate {training['muon_learning_rate']:g}; {adamw}, for the rest"
 
 
 def _speed(found: Quote) -> str:

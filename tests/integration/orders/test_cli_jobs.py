@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -94,6 +95,12 @@ def test_quote_shows_size_dependent_settings_and_warnings(
     assert "top_k" not in found["settings_by_size"]
     shown = cli("job", "quote", job)
     assert "inner_steps 30" in shown
+    assert re.search(r"batch of a replica +1 sequences per inner step\n", shown)
+    assert re.search(r"optimiser +adamw, peak rate 0.001\n", shown)
+    job.write_text(json.dumps(asked | {"training_config": {"muon_learning_rate": 0.03, "rounds": 8}}))
+    shown = cli("job", "quote", job)
+    assert re.search(r"batch of a replica +16 sequences per inner step\n", shown)
+    assert re.search(r"optimiser +muon, peak rate 0.03; adamw, peak rate 0.0\d+, for the rest\n", shown)
     job.write_text(json.dumps(asked | {"training_config": {**asked["training_config"], "method": "default"}}))
     by_size = cli.json("job", "quote", job)["settings_by_size"]
     assert by_size == {key: OF_FEW[key] for key in OF_FEW if key != "error_feedback_decay"}  # of all entries only
