@@ -3,10 +3,11 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from zoo_compute.base.amounts import format_zen, short_zen
+from zoo_compute.base.amounts import format_zen
 from zoo_compute.base.models import Quote
 from zoo_compute.client.job import Approve
 from zoo_compute.terminal.output import confirm, print_facts, print_note, print_table, zen
+from zoo_protocol.amounts import short_zen
 
 _GIB = 1 << 30
 _NODE_COLUMNS = ("node", "units", "compute", "transfer", "sent", "fetched", "last rate up", "last rate down")
