@@ -138,3 +138,19 @@ def test_budget_is_escrowed_only_with_consent(
 def test_chain_commands_report_unreachable_chain(cli: Cli, settings: Settings) -> None:
     for command in (("verify", "attestation", "0x" + "00" * 20), ("dispute", "open", f"0x{'12' * 32}:0:0")):
         assert "chain-unreachable" in cli(*command, code=ExitCode.UNREACHABLE)
+
+
+def test_job_is_submitted_for_organisation(cli: Cli, app: FastAPI, storage: Storage, tmp_path: Path) -> None:
+    wallet, job = Account.create(), tmp_path / "job.json"
+    app.state.services = app.state.services.with_part(ChainViews, FakeChain({str(wallet.address): 100 * ZEN}))
+    cli.be(bytes(wallet.key))
+    job.write_text(json.dumps({**SPEC, "data_config": {"dataset": store_dataset(storage)}, "budget_max": 10}))
+    found = cli.json("org", "create", "lab", "--per-job", "10")
+    submitted = cli.json("job", "submit", job, "--organisation", found["id"])
+    assert submitted["organisation_id"] == found["id"]
+    capped = cli("job", "submit", job, "--yes", "--budget", "11", "--organisation", found["id"], code=ExitCode.REFUSED)
+    assert "[spending-cap-reached]" in capped
+    assert "[organisation-not-found]" in cli(
+        "job", "submit", job, "--yes", "--organisation", found["id"] + 1, code=ExitCode.REFUSED
+    )
+    assert cli.json("job", "submit", job)["organisation_id"] is None
