@@ -9,13 +9,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from markupsafe import Markup, escape
 
 from market.domain.money import format_zen
-from market.domain.network import ZEN
 from market.platform.db.base import utc_now
+from zoo_protocol import amounts
 from zoo_protocol.hashing import sha256
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
-_FEW_DIGITS = 6
 
 
 def zen(wei: int | None) -> str:
@@ -26,18 +25,8 @@ def zen(wei: int | None) -> str:
 
 
 def short_zen(wei: int | None) -> str:
-    """Return an amount in ZEN for people: about six significant digits, ``≈`` if rounded."""
-    if wei is None:
-        return "–"
-    whole, fraction = divmod(abs(wei), ZEN)
-    length = len(str(whole))
-    digits = max(2 if length < _FEW_DIGITS else 0, _FEW_DIGITS - length) if whole else 18 - len(str(fraction)) + 4
-    if whole == 0 and fraction == 0:
-        return "0"
-    step = 10 ** (18 - min(18, digits))
-    rounded = (abs(wei) // step) * step
-    mark = "" if rounded == abs(wei) else "≈\u00a0"
-    return f"{mark}{'−' if wei < 0 else ''}{format_zen(rounded)}"
+    """Return an amount in ZEN for people, as the commands show it; a dash for None."""
+    return "–" if wei is None else amounts.short_zen(wei)
 
 
 def plain_zen(wei: int) -> str:

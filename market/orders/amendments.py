@@ -51,7 +51,8 @@ def amend(
         job.amended_wait_until = _require_within(job, wait_until)
     terms: dict[str, object] = {"max_price": str(job.price_cap_wei), "wait_until": job.expires_at.isoformat()}
     record(session, ("job", job.id), "amended", actor=principal.address, data=terms)
-    emit(session, job.id, "status", {"status": job.status, "reason": job.reason, **terms})
+    pause = {} if job.paused_at is None else {"paused": True}  # false says that the job is resumed
+    emit(session, job.id, "status", {"status": job.status, "reason": job.reason, **terms, **pause})
     enqueue_after_commit(session, "auctions.clear")
     return job
 

@@ -33,11 +33,6 @@ def parse_zen(text: str | int | Decimal, name: str = "amount") -> int:
     return wei
 
 
-def short_zen(wei: int) -> str:
-    """Return wei as ZEN for people, rounded to four significant digits."""
-    return format_zen(round(wei, 4 - len(str(abs(wei)))) if abs(wei) >= 10_000 else wei)
-
-
 def format_zen(wei: int, places: int = 18) -> str:
     """Return wei as ZEN, rounded down to ``places`` decimals, without trailing zeros."""
     whole, fraction = divmod(abs(wei), ZEN)

@@ -156,6 +156,7 @@ class JobState(Answer):
     expires_at: datetime | None = None
     paused_at: datetime | None = None
     cancel_requested: bool = False
+    organisation_id: int | None = None
     escrowed_wei: Wei
     clearing_price_wei_per_gpu_hour: Wei | None
     paid_wei: Wei | None

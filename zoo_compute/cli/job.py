@@ -69,6 +69,9 @@ def submit(
     max_price: MaxPrice = None,
     wait: Wait = None,
     name: Name = None,
+    organisation: Annotated[
+        int | None, typer.Option("--organisation", help="Submit it for the organisation with this id of `org list`.")
+    ] = None,
     follow: Annotated[bool, typer.Option("--watch", help="Show its progress until it is over.")] = False,
     yes: Yes = False,
     api_url: ApiUrl = None,
@@ -78,7 +81,8 @@ def submit(
     from zoo_compute.terminal.job_reports import approval
 
     with open_client(api_url) as client:
-        job = client.submit(_spec(file, budget, max_price, wait, name), approval(yes=yes or as_json))
+        spec = _spec(file, budget, max_price, wait, name)
+        job = client.submit(spec, approval(yes=yes or as_json), organisation=organisation)
         if follow:
             print_note(f"submitted {job.id}")
             _watch(client, job.id, as_json)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from zoo_compute.base.amounts import format_zen, short_zen
+from zoo_compute.base.amounts import format_zen
 from zoo_compute.base.errors import ConfigError
 from zoo_compute.cli.session import ApiUrl, open_client
 from zoo_compute.terminal.output import (
@@ -27,6 +27,7 @@ from zoo_compute.terminal.output import (
     print_rows,
     print_table,
 )
+from zoo_protocol.amounts import short_zen
 
 if TYPE_CHECKING:
     from zoo_compute.base.models import OmissionClaim

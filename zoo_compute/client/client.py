@@ -121,23 +121,26 @@ class Client:
         """
         return self._quote(self._request(spec))
 
-    def submit(self, spec: JobSpec, approve: Approve | None = None) -> Job:
+    def submit(self, spec: JobSpec, approve: Approve | None = None, *, organisation: int | None = None) -> Job:
         """Sign and submit a job; its budget goes from the balance into escrow.
 
         What the balance lacks is deposited first, after consent.
 
         Args:
             approve: called with the quote before anything is signed; an exception ends the submission.
+            organisation: id of one that the account belongs to: its members see the job, and its caps apply.
 
         Raises:
-            ApiError: the market refuses it; nothing was signed or written.
+            ApiError: the market refuses it; nothing was written.
             Mismatch: the quote or the accepted job differs from the request.
             ConfigError: there is no wallet.
         """
         request = self._request(spec)
         quote = self._quote(request)  # first: the market explains what is wrong with the dataset or the epochs
-        request = orders.with_rounds(request, self._manifest)
-        return Job(self, self._submit(orders.with_validation_samples(request, self._manifest), quote, approve))
+        request = orders.with_validation_samples(orders.with_rounds(request, self._manifest), self._manifest)
+        if organisation is not None:  # a quote takes none
+            request["organisation"] = organisation
+        return Job(self, self._submit(request, quote, approve))
 
     def submit_proposed(self, job_id: str, what: str, changes: dict[str, Any], approve: Approve | None = None) -> str:
         """Sign and submit a proposed ``clone`` or ``extend`` of a job; return the new id.

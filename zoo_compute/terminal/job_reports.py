@@ -3,10 +3,11 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from zoo_compute.base.amounts import format_zen, short_zen
+from zoo_compute.base.amounts import format_zen
 from zoo_compute.base.models import Quote
 from zoo_compute.client.job import Approve
 from zoo_compute.terminal.output import confirm, print_facts, print_note, print_table, zen
+from zoo_protocol.amounts import short_zen
 
 _GIB = 1 << 30
 _NODE_COLUMNS = ("node", "units", "compute", "transfer", "sent", "fetched", "last rate up", "last rate down")
@@ -19,6 +20,8 @@ def print_quote(found: Quote) -> None:
     print_facts(
         {
             "set by model and nodes": by_size or "nothing",
+            "batch of a replica": f"{found.spec['training_config']['batch_size']} sequences per inner step",
+            "optimiser": _optimiser(found.spec["training_config"]),
             "learning rates": found.rate_schedule or "unknown",
             "rounds": _rounds(found),
             "work units": found.units,
@@ -70,6 +73,13 @@ def _memory(found: Quote) -> str:
 def _rounds(found: Quote) -> int:
     rounds: int = found.spec["training_config"]["rounds"]  # a job file may have epochs
     return rounds
+
+
+def _optimiser(training: dict[str, Any]) -> str:
+    adamw = f"adamw, peak rate {training['learning_rate']:g}"
+    if training["optimizer"] == "adamw":
+        return adamw
+    return f"muon, peak rate {training['muon_learning_rate']:g}; {adamw}, for the rest"
 
 
 def _speed(found: Quote) -> str:

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from zoo_compute.base.amounts import short_zen
 from zoo_compute.base.errors import ApiError, ConfigError, ZooError
 from zoo_compute.base.plain_json import to_json
+from zoo_protocol.amounts import short_zen
 
 _SILENT_SECONDS = 2  # waited for retries before the first message
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]

@@ -10,12 +10,12 @@ from training_gym.data.dataset import Split
 from zoo_compute.audit.evidence import evidence_of
 from zoo_compute.audit.receipt import differences, verify_job, verify_round
 from zoo_compute.audit.rounds import JoinedRound
-from zoo_compute.base.amounts import short_zen
 from zoo_compute.base.errors import Finding, Mismatch
 from zoo_compute.client.client import Client
 from zoo_compute.content.base_models import BaseFiles
 from zoo_compute.terminal.output import in_zen, print_facts, print_json, print_note, print_records, print_table
 from zoo_compute.terminal.watch import fault_words, rollback_line
+from zoo_protocol.amounts import short_zen
 from zoo_protocol.verification.training_faults import DIVERGED, DIVERGED_ADVICE
 
 

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from zoo_compute.base.amounts import short_zen
 from zoo_compute.base.models import Event, JobState
 from zoo_compute.base.plain_json import to_json
 from zoo_compute.client.job import Job
 from zoo_compute.terminal.output import print_note, status_words
+from zoo_protocol.amounts import short_zen
 from zoo_protocol.verification.training_faults import DIVERGED, DIVERGED_ADVICE, FAULTS
 
 
@@ -103,15 +103,14 @@ def _bar(state: JobState) -> Iterator[Callable[[Event], None]]:
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=Console(stderr=True)) as progress:
-        words, is_paused = status_words(state.status, is_paused=state.is_paused), False
+        words = status_words(state.status, is_paused=state.is_paused)
         task = progress.add_task(words, total=state.rounds, loss=state.progress.validation_loss or "-")
 
         def show(event: Event) -> None:
-            nonlocal is_paused
             data = event.data
             if event.kind == "status":
-                is_paused = data.get("paused", is_paused and data["status"] == "matching")  # amended during a pause
-                progress.update(task, description=status_words(data["status"], is_paused=is_paused))
+                words = status_words(data["status"], is_paused=data.get("paused", False))
+                progress.update(task, description=words)
             elif event.kind in ("checkpoint", "validation"):
                 if event.kind == "checkpoint":
                     progress.update(task, completed=data["round"])

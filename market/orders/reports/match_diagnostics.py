@@ -52,7 +52,7 @@ _REASONS = {
     "base_unusable": " Its base model was lost, or has values that are not finite.",
     "start_unusable": " Its start model or checkpoint was lost, or does not fit the job.",
     "dataset_unusable": " Its dataset was lost, or does not match its manifest.",
-    "inputs_unusable": " Storage did not provide its inputs, or no model could be built from them.",
+    "inputs_unusable": " Storage did not provide its inputs, or no model could be built or evaluated with them.",
     "no_capacity": " Too few nodes finished a round in time.",
     "escrow_ends": " It could not have been settled before its escrow ends.",
     "pause_expired": " It was paused for too long.",

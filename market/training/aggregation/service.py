@@ -21,6 +21,7 @@ from market.settings import Settings
 from market.training.aggregation import repository as aggregation_repository
 from market.training.aggregation import tree
 from market.training.aggregation.final_model import evaluated_final_model, evaluated_units, release_model, repeated_loss
+from market.training.aggregation.lost_inputs import fails_overdue_job
 from market.training.aggregation.memory import has_memory
 from market.training.aggregation.models import AggregationLeaf
 from market.training.aggregation.payloads import (
@@ -93,8 +94,12 @@ class _Round:
 
 
 def aggregate(database: Database, settings: Settings, storage: Storage, job_id: str) -> None:
-    """Close the job's round if due and not being closed elsewhere. Raises StorageError."""
-    with database.advisory_lock(f"aggregate:{job_id}") as alone:
+    """Close the job's round if due and not being closed elsewhere.
+
+    Raises:
+        StorageError, GymError, OSError: a later call tries again, until the round is overdue.
+    """
+    with database.advisory_lock(f"aggregate:{job_id}") as alone, fails_overdue_job(database, settings, storage, job_id):
         if alone:
             tree.drop_stale_leaves(database, storage, job_id)
         round_ = _load(database, settings, job_id) if alone else None

@@ -21,6 +21,7 @@ from market.platform.storage.errors import BlobCorrupt, BlobNotFound
 from market.providers import service as providers
 from market.settings import Settings
 from market.training.aggregation import repository as aggregation_repository
+from market.training.aggregation.lost_inputs import fails_overdue_job
 from market.training.aggregation.memory import has_memory
 from market.training.aggregation.models import AggregationLeaf
 from market.training.aggregation.payloads import AggregationInput, PayloadsLost, payloads_of
@@ -181,7 +182,8 @@ class _LeafTask:
 
 def work_leaf(database: Database, settings: Settings, storage: Storage, job_id: str, round_: int, leaf: int) -> None:
     """Do the due steps of one leaf, unless another worker does them. Raises StorageError."""
-    with database.advisory_lock(f"leaf:{job_id}:{round_}:{leaf}") as alone:
+    lock = database.advisory_lock(f"leaf:{job_id}:{round_}:{leaf}")
+    with lock as alone, fails_overdue_job(database, settings, storage, job_id):
         while alone and (due := _due(database, job_id, round_, leaf)) is not None:
             if not has_memory(settings, due.spec, len(due.parts), job_id):
                 return
@@ -207,7 +209,7 @@ def _due(database: Database, job_id: str, round_: int, leaf: int) -> _LeafTask |
         found = {row.leaf: row for row in aggregation_repository.leaves_of_round(session, job_id, round_)}
         job = jobs_repository.job(session, job_id)
         checkpoint = checkpoints_repository.checkpoint(session, job_id, round_)
-        if leaf not in found or job is None or checkpoint is None:
+        if leaf not in found or job is None or job.status != JobStatus.RUNNING or checkpoint is None:
             return None
         own = found[leaf]
         summaries = [Summary.from_json(row.summary) for row in found.values() if row.summary is not None]

@@ -6,15 +6,9 @@ from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
 from market.platform.db.locks import locked
-from market.training.checkpoints.models import Checkpoint
 from market.training.generation.models import Generation
 
 _IS_OPEN = Generation.ended_at.is_(None)
-
-
-def newest_checkpoint(session: Session, job_id: str) -> Checkpoint | None:
-    newest = select(Checkpoint).where(Checkpoint.job_id == job_id).order_by(Checkpoint.round.desc())
-    return session.scalar(newest.limit(1))
 
 
 def open_counts(session: Session, account: str) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Samples of a job's newest model: the text that it generates after a prompt.
+"""Samples of a job's newest good model: the text that it generates after a prompt.
 
 A request is a row. A worker generates one text after the other, each in a child process, so that the memory of one
 model is in use at most. A row that a worker began and did not end fails: its model may have ended the worker.
@@ -24,11 +24,14 @@ from market.platform.storage.client import Storage
 from market.platform.storage.errors import StorageError
 from market.settings import Settings
 from market.training.aggregation import memory
+from market.training.aggregation.rollback import continued_checkpoint
+from market.training.checkpoints import repository as checkpoints_repository
 from market.training.checkpoints.base_models import base_files
 from market.training.checkpoints.service import state_bytes
 from market.training.generation import repository
 from market.training.generation.errors import ModelTooLarge, NoModelYet, SampleNotFound, SamplesBusy
 from market.training.generation.models import Generation
+from market.training.units import repository as units_repository
 from training_gym.data.dataset import DatasetManifest
 from training_gym.generation.text_generation import (
     GeneratedText,
@@ -98,7 +101,7 @@ def may_sample(session: Session, principal: Principal, job_id: str) -> Job:
 
 
 def request(session: Session, settings: Settings, principal: Principal, job_id: str, prompt: Prompt) -> int:
-    """Queue a sample of the job's newest model; return its id.
+    """Queue a sample of the model that an extension would continue; return its id.
 
     Raises:
         JobNotFound: the caller may not sample it.
@@ -107,9 +110,11 @@ def request(session: Session, settings: Settings, principal: Principal, job_id: 
         SamplesBusy: too many samples wait, or the account made too many.
     """
     job = may_sample(session, principal, job_id)
-    newest = repository.newest_checkpoint(session, job_id)
-    if newest is None:
+    checkpoints = checkpoints_repository.checkpoints(session, job_id)
+    if not checkpoints:
         raise NoModelYet(f"job {job_id} is {job.status} and has no checkpoint")
+    units = units_repository.units_of_round(session, job_id, checkpoints[-1].round)
+    chosen = continued_checkpoint(job, checkpoints, units)
     needed, most = generation_memory_bytes(TrainingSpec.from_dict(job.spec)), memory.smallest_worker(session, settings)
     if needed > most:
         raise ModelTooLarge(f"the model needs {needed} bytes of memory; the smallest worker has {most}")
@@ -121,8 +126,8 @@ def request(session: Session, settings: Settings, principal: Principal, job_id: 
     row = Generation(
         job_id=job_id,
         account=principal.address,
-        round=newest.round,
-        model_cid=newest.model_cid,
+        round=chosen.round,
+        model_cid=chosen.model_cid,
         prompt=prompt.prompt,
         length=prompt.length,
         temperature=prompt.temperature,

@@ -63,8 +63,8 @@ from training_gym.spec.manifests import MAX_MANIFEST_BYTES
 from training_gym.units.checkpoint import load_state
 
 _BASE_UNUSABLE, _START_UNUSABLE = "base_unusable", "start_unusable"
-_DATASET_UNUSABLE, _INPUTS_UNUSABLE = "dataset_unusable", "inputs_unusable"
-_START_PATIENCE = timedelta(hours=3)  # a matched job holds its nodes; storage may never provide its inputs
+_DATASET_UNUSABLE, INPUTS_UNUSABLE = "dataset_unusable", "inputs_unusable"
+STORAGE_PATIENCE = timedelta(hours=3)  # a matched job holds its nodes; storage may never provide its inputs
 _WAITED_FOR_BYTES = 4 << 30
 """Bytes of a split that a worker waits for from other IPFS nodes. A larger split must be local."""
 
@@ -75,10 +75,10 @@ def dispatch(database: Database, settings: Settings, storage: Storage, job_id: s
         job = jobs_repository.job(session, job_id)
         starts = job is not None and job.status in (JobStatus.MATCHING, JobStatus.RUNNING)
         needs_checkpoint = starts and checkpoints_repository.checkpoint(session, job_id, 0) is None
-        is_overdue = job is not None and (job.matched_at or utc_now()) < utc_now() - _START_PATIENCE
+        is_overdue = job is not None and (job.matched_at or utc_now()) < utc_now() - STORAGE_PATIENCE
     unusable = None
     if needs_checkpoint:
-        unusable = _INPUTS_UNUSABLE if is_overdue else build_initial_checkpoint(database, settings, storage, job_id)
+        unusable = INPUTS_UNUSABLE if is_overdue else build_initial_checkpoint(database, settings, storage, job_id)
     with database.transaction() as session:
         job = jobs_repository.lock_job(session, job_id)
         if job is None:

@@ -20,6 +20,7 @@ from market.accounts.spending import Caps
 from market.jobs.models import Job
 from market.platform.db.base import utc_now
 from market.training.aggregation import memory
+from market.training.checkpoints.models import Checkpoint
 from market.training.generation import service as generation
 from market.training.generation.models import Generation
 from market.training.rounds import service as rounds
@@ -102,6 +103,25 @@ def test_newest_checkpoint_continues_escaped_prompt(context: World, api: httpx.C
     [row] = context.all(select(Generation))
     assert row.text == expected_text(context, row, FIELDS["prompt"])
     assert text_of(part)
+
+
+def test_spoiled_newest_checkpoint_is_not_sampled(context: World, api: httpx.Client) -> None:
+    nodes = [context.node() for _ in range(2)]
+    job_id = context.running(nodes, rounds=4)
+    for _ in range(2):
+        context.train_round(job_id, nodes)
+    for round_, loss in enumerate(("5.500000", "5.000000", "30.000000")):
+        row = update(Checkpoint).where(Checkpoint.job_id == job_id, Checkpoint.round == round_)
+        context.execute(row.values(validation_loss=loss, validation_error="0.010000", validation_samples=200))
+    browser = payer_of(context, api, job_id)
+    assert "tokens of the checkpoint after round 1" in sample(browser, job_id)
+    [row] = context.all(select(Generation))
+    assert row.model_cid == context.manifest(job_id, 1).model
+    context.execute(update(Checkpoint).where(Checkpoint.round == 2).values(validation_loss="4.900000"))
+    assert "tokens of the checkpoint after round 2" in sample(browser, job_id)
+    context.change(Job, job_id, status="failed", reason="diverged")  # all replicas of the third round
+    context.execute(update(Checkpoint).where(Checkpoint.round == 2).values(validation_loss="5.100000"))
+    assert "tokens of the checkpoint after round 1" in sample(browser, job_id)
 
 
 def expected_text(world: World, row: Generation, prompt: str, tokenizer: TextTokenizer | None = None) -> str:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -10,12 +11,16 @@ from eth_account import Account
 from fastapi import FastAPI
 from kit.api.clients import Cli
 from kit.jobs.jobs_fixtures import SPEC, ZEN, FakeChain, World, store_dataset
+from sqlalchemy import select
 
 from market.chain.views import ChainViews
+from market.platform.events.models import JobEventRow
 from market.platform.storage.client import Storage
 from market.settings import Settings
 from training_gym.spec.defaults import OF_FEW
 from zoo_compute.base.errors import ExitCode
+from zoo_compute.base.models import Event
+from zoo_compute.terminal.watch import describe
 
 
 def test_why_names_filters_and_remedies_to_payer(cli: Cli, world: World) -> None:
@@ -53,6 +58,23 @@ def test_pause_is_shown_with_job_status(cli: Cli, world: World) -> None:
         assert "paused" not in cli(*command).replace("paused_at", "")
 
 
+def descriptions(world: World, job_id: str) -> list[str | None]:
+    """Return the lines that `job watch` prints."""
+    rows = world.all(select(JobEventRow).where(JobEventRow.job_id == job_id).order_by(JobEventRow.id))
+    return [describe(Event(id=row.id, kind=row.kind, data=row.data)) for row in rows]
+
+
+def test_watch_shows_pause_of_amended_job(cli: Cli, world: World) -> None:
+    job_id = world.job()
+    cli.be(bytes(world.wallets[world.read(job_id).payer].key))
+    cli("job", "pause")
+    cli("job", "amend", job_id, "--max-price", "3")
+    assert descriptions(world, job_id)[-2:] == ["job is matching, paused"] * 2
+    cli("job", "resume")
+    cli("job", "amend", job_id, "--max-price", "2")
+    assert descriptions(world, job_id)[-2:] == ["job is matching, resumed", "job is matching"]
+
+
 def test_quote_shows_size_dependent_settings_and_warnings(
     cli: Cli, app: FastAPI, storage: Storage, tmp_path: Path
 ) -> None:
@@ -73,6 +95,12 @@ def test_quote_shows_size_dependent_settings_and_warnings(
     assert "top_k" not in found["settings_by_size"]
     shown = cli("job", "quote", job)
     assert "inner_steps 30" in shown
+    assert re.search(r"batch of a replica +1 sequences per inner step\n", shown)
+    assert re.search(r"optimiser +adamw, peak rate 0.001\n", shown)
+    job.write_text(json.dumps(asked | {"training_config": {"muon_learning_rate": 0.03, "rounds": 8}}))
+    shown = cli("job", "quote", job)
+    assert re.search(r"batch of a replica +16 sequences per inner step\n", shown)
+    assert re.search(r"optimiser +muon, peak rate 0.03; adamw, peak rate 0.0\d+, for the rest\n", shown)
     job.write_text(json.dumps(asked | {"training_config": {**asked["training_config"], "method": "default"}}))
     by_size = cli.json("job", "quote", job)["settings_by_size"]
     assert by_size == {key: OF_FEW[key] for key in OF_FEW if key != "error_feedback_decay"}  # of all entries only
@@ -110,3 +138,19 @@ def test_budget_is_escrowed_only_with_consent(
 def test_chain_commands_report_unreachable_chain(cli: Cli, settings: Settings) -> None:
     for command in (("verify", "attestation", "0x" + "00" * 20), ("dispute", "open", f"0x{'12' * 32}:0:0")):
         assert "chain-unreachable" in cli(*command, code=ExitCode.UNREACHABLE)
+
+
+def test_job_is_submitted_for_organisation(cli: Cli, app: FastAPI, storage: Storage, tmp_path: Path) -> None:
+    wallet, job = Account.create(), tmp_path / "job.json"
+    app.state.services = app.state.services.with_part(ChainViews, FakeChain({str(wallet.address): 100 * ZEN}))
+    cli.be(bytes(wallet.key))
+    job.write_text(json.dumps({**SPEC, "data_config": {"dataset": store_dataset(storage)}, "budget_max": 10}))
+    found = cli.json("org", "create", "lab", "--per-job", "10")
+    submitted = cli.json("job", "submit", job, "--organisation", found["id"])
+    assert submitted["organisation_id"] == found["id"]
+    capped = cli("job", "submit", job, "--yes", "--budget", "11", "--organisation", found["id"], code=ExitCode.REFUSED)
+    assert "[spending-cap-reached]" in capped
+    assert "[organisation-not-found]" in cli(
+        "job", "submit", job, "--yes", "--organisation", found["id"] + 1, code=ExitCode.REFUSED
+    )
+    assert cli.json("job", "submit", job)["organisation_id"] is None

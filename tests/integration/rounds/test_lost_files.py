@@ -2,14 +2,23 @@
 
 import json
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from kit.errors import raising
 from kit.jobs.aggregation_tree_fixtures import in_one_place, leaves_of, nodes_far_apart, work, work_leaves  # noqa: F401  (fixture)
 from kit.jobs.jobs_fixtures import World
+from kit.jobs.rollbacks import why
+from sqlalchemy import update
 
-from market.platform.storage.errors import BlobNotFound
+from market.domain.lifecycle import JobStatus
+from market.platform.db.base import utc_now
+from market.platform.storage.client import Storage
+from market.platform.storage.errors import BlobNotFound, StorageUnavailable
+from market.training.aggregation import final_model
 from market.training.evaluation.service import examine
+from market.training.units.models import Unit
 from training_gym.units.checkpoint import CheckpointManifest
 from zoo_compute.content.blockstore import BlockStore
 
@@ -89,3 +98,72 @@ def test_lost_checkpoint_and_payloads_exclude_no_node(world: World, far_apart: l
             work(world, task)
     assert world.read(job_id).current_round == 0
     assert {unit.included for unit in world.units(job_id)} == {None}
+
+
+def trained_long_ago(world: World, job_id: str) -> None:
+    """Let the round have had its payloads for longer than storage has to provide its files."""
+    ago = world.settings.replay_seconds + timedelta(hours=3, minutes=1).total_seconds()
+    world.start_round(job_id, ago=ago)
+    delivered = update(Unit).where(Unit.job_id == job_id, Unit.status == "uploaded")
+    world.execute(delivered.values(uploaded_at=utc_now() - timedelta(seconds=ago)))
+
+
+def assert_ended_and_paid(world: World, job_id: str) -> None:
+    """The job ended because of its inputs, and is settled once its delivered units are verified."""
+    assert (world.read(job_id).status, world.read(job_id).reason) == (JobStatus.FAILED, "inputs_unusable")
+    [sentence] = why(world, job_id, "ended")
+    assert "Storage did not provide its inputs, or" in sentence
+    world.wakes.seen.clear()
+    assert {unit.status for unit in world.units(job_id)} == {"uploaded"}
+    world.verify_uploaded(job_id)
+    assert {unit.status for unit in world.units(job_id)} == {"verified"}
+    assert ("settlement.settle", ()) in world.wakes.seen
+
+
+def test_last_round_without_dataset_ends_in_time(world: World, nodes: list[str], ipfs: dict[str, str]) -> None:
+    job_id = world.delivered_job(nodes, rounds=1)
+    world.storage.unpin(world.spec.dataset)
+    assert BlockStore(Path(ipfs["directory"])).collect()
+    for _ in range(2):
+        with pytest.raises(BlobNotFound):
+            world.aggregate(job_id)
+    assert world.read(job_id).status == JobStatus.RUNNING
+    trained_long_ago(world, job_id)
+    world.aggregate(job_id)
+    assert_ended_and_paid(world, job_id)
+
+
+def test_file_error_in_last_evaluation_ends_job(
+    world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = world.delivered_job(nodes, rounds=1)
+    monkeypatch.setattr(final_model, "receipt_loss", raising(OSError(28, "No space left on device")))
+    with pytest.raises(OSError, match="No space"):
+        world.aggregate(job_id)
+    trained_long_ago(world, job_id)
+    world.aggregate(job_id)
+    assert_ended_and_paid(world, job_id)
+
+
+def test_storage_outage_ends_no_trained_job(world: World, nodes: list[str]) -> None:
+    job_id = world.delivered_job(nodes, rounds=1)
+    trained_long_ago(world, job_id)
+    working, world.storage = world.storage, Storage("http://127.0.0.1:1")
+    with pytest.raises(StorageUnavailable):
+        world.aggregate(job_id)
+    world.storage = working
+    world.aggregate(job_id)
+    assert world.read(job_id).status == JobStatus.VERIFYING
+
+
+def test_round_without_its_checkpoint_ends_in_time(world: World, far_apart: list[str], ipfs: dict[str, str]) -> None:
+    """No leaf of the tree can be summarised."""
+    job_id = world.delivered_job(far_apart)
+    world.aggregate(job_id)
+    world.storage.unpin(world.checkpoint(job_id, 0))
+    assert BlockStore(Path(ipfs["directory"])).collect()
+    with pytest.raises(BlobNotFound):
+        work_leaves(world, job_id)
+    trained_long_ago(world, job_id)
+    work_leaves(world, job_id)
+    assert_ended_and_paid(world, job_id)
