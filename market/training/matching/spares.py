@@ -19,7 +19,7 @@ from datetime import timedelta
 from sqlalchemy.orm import Session
 
 from market.domain.auctions.clearing import gross_ask
-from market.domain.lifecycle import LeaseStatus, UnitStatus
+from market.domain.lifecycle import LeaseEvent, LeaseStatus, UnitStatus
 from market.domain.network import NETWORKS
 from market.domain.nodes.placement import Requirements
 from market.jobs import repository as jobs_repository
@@ -32,7 +32,7 @@ from market.settings import Settings
 from market.training.checkpoints.models import Checkpoint
 from market.training.leases import repository as leases_repository
 from market.training.leases.schemas import LeaseKind
-from market.training.leases.service import create_lease
+from market.training.leases.service import abandon, create_lease
 from market.training.matching import assignment
 from market.training.units import repository as units_repository
 from market.training.units.models import Unit
@@ -82,6 +82,24 @@ def _slow_nodes(session: Session, job: Job) -> set[str]:
     found = units_repository.slow_nodes(session, job.id, since, SLOW_UNITS)
     others = sum(slot.provider not in (None, *found) for slot in jobs_repository.slots(session, job.id))
     return found if others >= quorum(job.nodes) else set()
+
+
+def replace_nodes(session: Session, settings: Settings, job: Job, units: Sequence[Unit], stuck: Sequence[Unit]) -> bool:
+    """End the uncommitted ``stuck`` units of a round, once, if other nodes can take them.
+
+    A node that hangs keeps its lease by heartbeats, and a round of few replicas has no quorum without it.
+
+    Args:
+        units: all of the round.
+    """
+    waiting = [unit for unit in stuck if unit.status == UnitStatus.LEASED]
+    is_repeated = any(unit.reason == units_repository.ROUND_CLOSED for unit in units)
+    if not waiting or is_repeated or len(_suitable(session, job, _supply(session, settings, job))) < len(waiting):
+        return False
+    for unit in waiting:
+        for locked in leases_repository.lock_open_leases(session, job.id, unit_id=unit.id):
+            abandon(session, *locked, LeaseEvent.EXPIRE, units_repository.ROUND_CLOSED)
+    return True
 
 
 def spare_count(nodes: int) -> int:

@@ -141,22 +141,23 @@ def _advance_round(session: Session, settings: Settings, job: Job) -> None:
     if state.can_close(now):
         enqueue_after_commit(session, "jobs.aggregate", job.id)
     elif state.is_infeasible(now) and state.is_infeasible(now - outages.outage_time(session, state.started_at, now)):
-        _handle_infeasible_round(session, job, units, state, now)
+        _handle_infeasible_round(session, settings, job, units, state, now)
 
 
 def _handle_infeasible_round(
-    session: Session, job: Job, units: Sequence[Unit], state: RoundState, now: datetime
+    session: Session, settings: Settings, job: Job, units: Sequence[Unit], state: RoundState, now: datetime
 ) -> None:
-    """Restart the timeout if an evaluation took it, or an outage while nodes train; else fail."""
-    since = job.round_started_at or job.created_at
-    asked_at = evaluations.final_asked_at(session, job.id)
-    was_evaluated = asked_at is not None and asked_at > since
-    if was_evaluated or (state.open and providers.had_outage(session, since, now)):
-        job.round_started_at = now
-        return
+    """Restart the timeout if an evaluation or outage took it, or nodes are replaced; else fail."""
+    since, asked_at = job.round_started_at or job.created_at, evaluations.final_asked_at(session, job.id)
+    restarts = (asked_at or since) > since or (state.open and providers.had_outage(session, since, now))
     delivered = {unit.slot for unit in units if unit.status in units_repository.DELIVERED_UNIT}
     given_up = {unit.slot for unit in units if unit.reason == DIVERGED} - delivered
-    fail_job(session, job, DIVERGED if job.nodes - len(given_up) < state.quorum else "no_capacity")
+    has_diverged = job.nodes - len(given_up) < state.quorum
+    stuck = [unit for unit in units if unit.created_at <= now - state.deadline]
+    if restarts or (not has_diverged and spares.replace_nodes(session, settings, job, units, stuck)):
+        job.round_started_at = now
+    else:
+        fail_job(session, job, DIVERGED if has_diverged else "no_capacity")
 
 
 def _free_idle_nodes(session: Session, job: Job, slots: Sequence[Slot], units: Sequence[Unit]) -> None:

@@ -126,6 +126,47 @@ def test_slow_node_gets_no_more_unpaid_units(world: World, nodes: list[str]) -> 
     assert nodes[0] in _holders(world, job_id)
 
 
+def _outlast(world: World, job_id: str) -> None:
+    world.start_round(job_id, ago=world.settings.round_timeout_seconds + 1)
+    world.dispatch(job_id)
+
+
+@pytest.mark.parametrize(("count", "hung"), [(1, 1), (2, 1), (4, 2)])
+def test_hung_node_of_missing_quorum_is_replaced(world: World, nodes: list[str], count: int, hung: int) -> None:
+    """Its heartbeats keep the lease."""
+    own = nodes[:count]
+    job_id = world.running(own, rounds=3)
+    held = [world.work(node) for node in own[:hung]]
+    world.deliver_all(own[hung:])
+    spares = [world.node() for _ in range(5)]
+    _outlast(world, job_id)
+    assert [_unit(world, job_id, node).reason for node in own[:hung]] == ["round_closed"] * hung
+    with pytest.raises(LeaseLost):
+        held[0].commit()
+    world.dispatch(job_id)
+    others = [node for node in world.holders(job_id) if node not in own]
+    assert set(others) < {*nodes[count:], *spares}
+    world.deliver_all([node or "" for node in others])
+    _close(world, job_id)
+    assert {unit.included for unit in world.units(job_id, round=0, status="uploaded")} == {True}
+    assert world.all(select(func.coalesce(func.sum(ProviderEpoch.lost), 0))) == [0]
+
+
+@pytest.mark.parametrize("spares", [0, 1])
+def test_job_fails_when_no_other_node_delivers(world: World, nodes: list[str], spares: int) -> None:
+    job_id = world.running(nodes)
+    world.deliver_all(nodes[:2])
+    for node in nodes[2:]:
+        world.work(node)
+    for _ in range(2 * spares):
+        world.node()
+    for done in range(2):
+        assert (world.read(job_id).status == "running") == (done <= spares)
+        _outlast(world, job_id)
+        world.dispatch(job_id)
+    assert (world.read(job_id).status, world.read(job_id).reason) == ("failed", "no_capacity")
+
+
 def test_stopped_node_is_asked_again_only_after_return(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes)
     work = world.work(nodes[0])
