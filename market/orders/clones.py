@@ -29,9 +29,6 @@ from training_gym.units.continuations import continuation, settings_on_nodes, wi
 
 _TRAINS = (JobStatus.SUBMITTED, JobStatus.FUNDED, JobStatus.MATCHING, JobStatus.RUNNING)
 _MIN_WAIT = timedelta(minutes=10)
-_HIGH_SHARE = 0.5
-"""Share of the peak rates from which fresh moments can make a low loss rise by a spike."""
-_LOWER_RATES = "For a low loss, extend the job with a start_rate_share of 0.3 or less."
 
 
 def clone(
@@ -101,15 +98,7 @@ def _advice_on_rates(job: Job, done: int, spec: Mapping[str, Any]) -> Iterator[A
             code="restarted_rates",
             detail="The learning rates of the job before have decayed to 0; those of this one begin as high as they "
             "did. The loss may rise at first. If a low one rises by more than a fifth, it is rolled back as a spike.",
-            remedy=_LOWER_RATES,
-            field="start_rate_share",
-        )
-    elif share >= _HIGH_SHARE:
-        yield Advice(
-            code="fresh_moments",
-            detail=f"Replicas begin with fresh optimiser moments at {share:.2g} of the peak rates. The loss may rise "
-            "at first. If a low one rises by more than a fifth, it is rolled back as a spike.",
-            remedy=_LOWER_RATES,
+            remedy="For a low loss, extend the job with a start_rate_share of 0.3 or less.",
             field="start_rate_share",
         )
 

@@ -1,6 +1,5 @@
 """A payer's operations on a job: amend, pause, resume, extend, clone and report."""
 
-from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -137,32 +136,6 @@ def test_pause_ends_in_time_for_settlement(api: httpx.Client, world: World, node
     with world.database.transaction() as session:
         session.get_one(Job, late).wait_until -= amendments.longest_pause(network) + timedelta(hours=1)
     refusal(payer_of(api, world, late).post(f"/v1/jobs/{late}/pause"), 409, "not-pausable")
-
-
-@pytest.mark.parametrize(
-    ("final", "done", "codes"),
-    [
-        (1.0, 3, {"fresh_moments"}),
-        (0.0, 1, {"fresh_moments"}),
-        (0.0, 2, set()),
-        (0.0, 3, {"restarted_rates"}),
-        (0.2, 3, set()),
-    ],
-)
-def test_extension_at_high_rates_is_advised_against(
-    api: httpx.Client, world: World, nodes: list[str], final: float, done: int, codes: set[str]
-) -> None:
-    """Fresh moments make a low loss rise, which a whole job would not."""
-    training = replace(world.spec.training, rounds=3, final_rate_share=final)
-    job_id = world.running(nodes, document=replace(world.spec, training=training).to_dict())
-    for _ in range(done):
-        world.train_round(job_id, nodes)
-    payer, path = payer_of(api, world, job_id), f"/v1/jobs/{job_id}"
-    if done < 3:
-        payer.post(f"{path}/cancel")
-        evaluation.validate(world.database, world.settings, world.storage, job_id)
-    advice = payer.post(f"{path}/extend", json={}).json()["quote"]["advice"]
-    assert {one["code"] for one in advice if one["field"] == "start_rate_share"} == codes
 
 
 def test_trained_job_is_extended_from_checkpoint_and_cloned(api: httpx.Client, world: World, nodes: list[str]) -> None:
