@@ -97,7 +97,7 @@ def _advice_on_rates(job: Job, done: int, spec: Mapping[str, Any]) -> Iterator[A
         yield Advice(
             code="restarted_rates",
             detail="The learning rates of the job before have decayed to 0; those of this one begin as high as they "
-            "did. The loss may rise at first. If a low one rises by more than a fifth, it is rolled back as a spike.",
+            "did. The loss may rise at first, and a spike is rolled back.",
             remedy="For a low loss, extend the job with a start_rate_share of 0.3 or less.",
             field="start_rate_share",
         )

@@ -206,6 +206,11 @@ class Split:
         return other
 
 
+def read_data(spec: TrainingSpec) -> tuple[str, int, str]:
+    """Return what a job reads: its losses are comparable with those of jobs that read the same."""
+    return spec.dataset, spec.model.sequence_length, spec.training.objective
+
+
 def order_seed(spec: TrainingSpec) -> int:
     """Return the seed of the order of samples: the job's, mixed with the model of its start.
 

@@ -59,31 +59,35 @@ def stated_loss(loss: float) -> str:
     return f"{loss if loss < LARGEST_LOSS else LARGEST_LOSS:.6f}"
 
 
-def loss_fault(losses: Sequence[KnownLoss]) -> str | None:
+def loss_fault(losses: Sequence[KnownLoss], origin: float = 0.0) -> str | None:
     """Return the code of the newest loss's fault, given the job's losses in order; None if fine.
 
     A spike is a loss above an earlier one by more than a fifth of it, and by a quarter of what training had gained. It
     is also three standard errors of both losses above that limit.
+
+    Args:
+        origin: first loss of the jobs that this one continues, from which training gained; 0 if unknown.
     """
     if not losses:
         return None
-    first, newest = losses[0], losses[-1]
+    first, newest = max(losses[0].loss, origin), losses[-1]
     if not math.isfinite(newest.loss) or newest.loss >= LARGEST_LOSS:
         return LOSS_NOT_FINITE
     return LOSS_SPIKE if any(_is_spike(newest, one, first) for one in losses) else None
 
 
-def _is_spike(newest: KnownLoss, earlier: KnownLoss, first: KnownLoss) -> bool:
-    limit = earlier.loss + max(_LOSS_SHARE * earlier.loss, _GAIN_SHARE * (first.loss - earlier.loss))
+def _is_spike(newest: KnownLoss, earlier: KnownLoss, first: float) -> bool:
+    limit = earlier.loss + max(_LOSS_SHARE * earlier.loss, _GAIN_SHARE * (first - earlier.loss))
     return newest.loss > limit + _ERRORS * math.hypot(newest.counted_error, earlier.counted_error)
 
 
-def checkpoint_fault(losses: Mapping[int, KnownLoss]) -> str | None:
+def checkpoint_fault(losses: Mapping[int, KnownLoss], origin: float = 0.0) -> str | None:
     """Return the code of the newest checkpoint's fault, given the known losses by round.
 
-    It remains one when further losses become known. So a spike needs the first loss, which limits it.
+    It remains one when further losses become known. So a spike needs the first loss, which limits it. Without the
+    ``origin`` of :func:`loss_fault` there are more spikes.
     """
-    fault = loss_fault([loss for _, loss in sorted(losses.items())])
+    fault = loss_fault([loss for _, loss in sorted(losses.items())], origin)
     return None if fault == LOSS_SPIKE and 0 not in losses else fault
 
 

@@ -32,6 +32,11 @@ def known_losses(checkpoints: Sequence[Checkpoint]) -> dict[int, KnownLoss]:
     return {one.round: loss_in(one).known() for one in checkpoints if one.validation_loss is not None}
 
 
+def origin_loss(first: Checkpoint) -> float:
+    """Return the first loss of the jobs that this checkpoint's continues; 0 if unknown."""
+    return float(first.origin_loss or 0)
+
+
 def needed_rollback(checkpoints: Sequence[Checkpoint], units: Collection[Unit], nodes: int) -> Rollback | None:
     """Return the rollback that a round needs, or None.
 
@@ -43,7 +48,7 @@ def needed_rollback(checkpoints: Sequence[Checkpoint], units: Collection[Unit], 
         nodes: replicas of the job.
     """
     losses, since = known_losses(checkpoints), _last_rollback(checkpoints)
-    reason = checkpoint_fault(losses) if losses and max(losses) >= since else None
+    reason = checkpoint_fault(losses, origin_loss(checkpoints[0])) if losses and max(losses) >= since else None
     if reason is None and have_diverged(checkpoints, units, nodes):
         reason = DIVERGED
     return None if reason is None else Rollback(best_round(losses), reason)
@@ -61,7 +66,8 @@ def continued_checkpoint(job: Job, checkpoints: Sequence[Checkpoint], units: Col
     """
     last, losses = checkpoints[-1], known_losses(checkpoints[checkpoints[0].is_stated :])
     is_new = bool(losses) and max(losses) >= _last_rollback(checkpoints)
-    is_spoiled = is_new and loss_fault([one for _, one in sorted(losses.items())]) is not None
+    ordered = [one for _, one in sorted(losses.items())]
+    is_spoiled = is_new and loss_fault(ordered, origin_loss(checkpoints[0])) is not None
     needs_rollback = last.round < job.rounds and (is_spoiled or have_diverged(checkpoints, units, job.nodes))
     return checkpoints[best_round(losses)] if job.reason == DIVERGED or needs_rollback else last
 

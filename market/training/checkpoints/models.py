@@ -27,6 +27,7 @@ class Checkpoint(Base, CreatedAt):
     validation_loss: Mapped[str | None] = mapped_column(String(32))  # decimal string, 6 places; None: not yet known
     validation_error: Mapped[str | None] = mapped_column(String(32))  # its standard error; None: unknown
     validation_samples: Mapped[int | None] = mapped_column(Integer)  # that it is the loss of
+    origin_loss: Mapped[str | None] = mapped_column(String(32))  # of round 0: first loss of the jobs that it continues
     is_stated: Mapped[bool] = mapped_column(Boolean, server_default=false())  # verifiers' loss, not the market's own
 
 

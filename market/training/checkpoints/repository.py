@@ -19,6 +19,11 @@ def checkpoints(session: Session, job_id: str) -> list[Checkpoint]:
     return list(session.scalars(select(Checkpoint).where(Checkpoint.job_id == job_id).order_by(Checkpoint.round)))
 
 
+def oldest_with_file(session: Session, cid: str) -> Checkpoint | None:
+    query = select(Checkpoint).where(Checkpoint.file_cids.contains([cid])).order_by(Checkpoint.id)
+    return session.scalar(query.limit(1))
+
+
 def evaluated_between(session: Session, row: Checkpoint, first: int, limit: int) -> list[Checkpoint]:
     """Return the last checkpoints with a loss before this one and from a round on, newest first."""
     is_between = (Checkpoint.round >= first, Checkpoint.round < row.round, Checkpoint.validation_loss.is_not(None))

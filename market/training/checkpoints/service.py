@@ -20,7 +20,7 @@ from market.training.checkpoints import repository
 from market.training.checkpoints.base_models import frozen_base
 from market.training.checkpoints.models import Checkpoint
 from training_gym.aggregate.outer_step import OuterState, initial_outer_state, read_outer_state
-from training_gym.data.dataset import DatasetManifest, Split, read_split
+from training_gym.data.dataset import DatasetManifest, Split, read_data, read_split
 from training_gym.evaluate.extent import evaluation_limit
 from training_gym.evaluate.sums import LossSums
 from training_gym.model.layout import Arrays
@@ -143,6 +143,7 @@ def _load_manifest(storage: Storage, cid: str) -> CheckpointManifest:
 
 def record_checkpoint(session: Session, stored: StoredCheckpoint, rollback: Rollback | None = None) -> None:
     manifest = stored.manifest
+    job = session.get_one(Job, manifest.job_id)
     session.add(
         Checkpoint(
             job_id=manifest.job_id,
@@ -153,11 +154,26 @@ def record_checkpoint(session: Session, stored: StoredCheckpoint, rollback: Roll
             rolled_back_to=None if rollback is None else rollback.to,
             rollback_reason=None if rollback is None else rollback.reason,
             **stored.loss._asdict(),
+            origin_loss=None if manifest.round else _origin_loss(session, TrainingSpec.from_dict(job.spec)),
         )
     )
     session.flush()
     seen = {"round": manifest.round, "cid": stored.cid, **stored.loss._asdict()}
     emit(session, manifest.job_id, "checkpoint", seen)
+
+
+def _origin_loss(session: Session, spec: TrainingSpec) -> str | None:
+    """Return the first loss of the oldest job that trained the start model on the same data.
+
+    It limits spikes, as in one job: fresh moments can raise a low loss at first.
+    """
+    start = spec.start_checkpoint or spec.start_model
+    before = None if start is None else repository.oldest_with_file(session, start)
+    if before is None or read_data(TrainingSpec.from_dict(session.get_one(Job, before.job_id).spec)) != read_data(spec):
+        return None
+    first = repository.checkpoint(session, before.job_id, 0)
+    assert first is not None  # others follow it
+    return first.origin_loss or first.validation_loss
 
 
 def model_loss(storage: Storage, settings: Settings, spec: TrainingSpec, parameters: Arrays, round_: int) -> ModelLoss:

@@ -1,6 +1,8 @@
 """Rounds, pauses and purges while verifiers evaluate; what a false first loss cannot reach."""
 
+from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from kit.errors import raising
@@ -203,3 +205,33 @@ def test_unused_models_manifest_is_released_last(
     monkeypatch.setattr(retention, "unpin_unneeded", lambda *given: released.append(given[-1]))
     assert retention.purge_expired(world.database, world.storage, timedelta(days=8), utc_now()) == 1
     assert (len(released[0]) >= 3, cid in released[0], released[1:]) == (True, False, [{cid}])
+
+
+def test_continuation_counts_first_loss_of_jobs_before(world: VerificationWorld) -> None:
+    """Its own first loss is low, so fresh moments could raise it by a spike."""
+
+    def checkpoints_of(job_id: str) -> list[Checkpoint]:
+        with world.database.transaction() as session:
+            return checkpoints_repository.checkpoints(session, job_id)
+
+    nodes = [world.node() for _ in range(4)]
+    first = world.running(nodes, document=world.spec.to_dict())
+    world.train_round(first, nodes)
+
+    trained = checkpoints_of(first)[1]
+
+    def origin(**changes: Any) -> tuple[str, str | None]:
+        job_id = world.job(document=replace(world.spec, **changes).to_dict())
+        world.dispatch(job_id)
+        [made] = checkpoints_of(job_id)
+        return made.cid, made.origin_loss
+
+    validate(world, first)
+    loss = checkpoints_of(first)[0].validation_loss
+    assert loss is not None
+    cid, found = origin(start_checkpoint=trained.cid, start_round=1)
+    assert found == loss
+    assert origin(start_checkpoint=cid, start_round=1)[1] == loss
+    assert origin(start_model=trained.model_cid)[1] == loss
+    longer = replace(world.spec.model, sequence_length=9, max_position_embeddings=9)
+    assert [origin()[1], origin(start_model=trained.model_cid, model=longer)[1]] == [None, None]

@@ -60,6 +60,17 @@ def test_spike_needs_first_loss(losses: tuple[str | None, ...], reason: str | No
     assert (None if found is None else found.reason) == reason
 
 
+@pytest.mark.parametrize(("loss", "reason"), [("0.76", None), ("1.6", LOSS_SPIKE)])
+def test_first_loss_of_job_before_limits_spikes(loss: str, reason: str | None) -> None:
+    """From 5.5 to 0.231, as at once, a quarter of the gain is 1.32."""
+    known, job = checkpoints("0.231", loss), Job(nodes=REPLICAS, rounds=9)
+    assert needed_rollback(known, [], REPLICAS) == Rollback(0, LOSS_SPIKE)
+    assert continued_checkpoint(job, known, []).round == 0
+    known[0].origin_loss = "5.5"
+    assert needed_rollback(known, [], REPLICAS) == (reason and Rollback(0, reason))
+    assert continued_checkpoint(job, known, []).round == (reason is None)
+
+
 @pytest.mark.parametrize(
     ("losses", "changes", "units", "expected"),
     [
