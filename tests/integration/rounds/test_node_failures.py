@@ -190,6 +190,21 @@ def test_hung_node_gets_no_unit_of_round_again(world: World, nodes: list[str], l
         assert world.holders(job_id) == [None]
 
 
+def test_reason_of_market_is_not_taken_from_node(world: World, nodes: list[str]) -> None:
+    """Otherwise a node that fails its unit so would keep hung nodes from being replaced."""
+    job_id = world.running(nodes[:2])
+    lease = world.pulled(nodes[0])
+    world.call(leases.fail, lease.id, nodes[0], lease.token, "round_closed", "")
+    world.dispatch(job_id)
+    taken = world.holders(job_id)[0] or ""
+    world.deliver(taken)
+    world.work(nodes[1])
+    _outlast(world, job_id)
+    world.dispatch(job_id)
+    assert world.read(job_id).status == "running"
+    assert nodes[1] not in world.holders(job_id)
+
+
 def test_stopped_node_is_asked_again_only_after_return(world: World, nodes: list[str]) -> None:
     job_id = world.running(nodes)
     work = world.work(nodes[0])
