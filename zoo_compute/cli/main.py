@@ -1,6 +1,7 @@
 """``zoo-compute``: all commands, and the exit code of each error."""
 
 import errno
+import io
 import os
 import sys
 from enum import StrEnum
@@ -89,6 +90,9 @@ def demo(
 
 def main() -> None:
     """Run the command line and exit with a code of :class:`ExitCode`."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # not each encoding has the mark of rounded amounts
+            stream.reconfigure(errors="replace")
     try:
         app()
     except ZooError as error:

@@ -131,7 +131,7 @@ class Client:
             organisation: id of one that the account belongs to: its members see the job, and its caps apply.
 
         Raises:
-            ApiError: the market refuses it; nothing was written.
+            ApiError: the market refuses it; a deposit stays in the balance.
             Mismatch: the quote or the accepted job differs from the request.
             ConfigError: there is no wallet.
         """

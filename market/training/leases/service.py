@@ -50,6 +50,7 @@ from zoo_protocol.hashing import to_hex
 
 UPLOAD_OVERDUE, START_LOST = "upload_overdue", "start_lost"
 CANCELLED_BY_PAYER = "cancelled_by_payer"
+_FAILED = "failed"
 
 _NODES_FAULT = (NODE_SILENT, UPLOAD_OVERDUE)  # for other reasons the market ended the lease
 
@@ -153,6 +154,8 @@ def fail(session: Session, lease_id: str, address: str, token: str, code: str, d
     job, unit, lease = lock_held(session, lease_id, address, token)
     if code == NODE_STOPPING:
         providers.record_shutdown(session, address)
+    if code == units_repository.ROUND_CLOSED:  # the market's own reason: it replaces hung nodes only once
+        code = _FAILED
     abandon(session, job, unit, lease, LeaseEvent.FAIL, code, detail)
 
 

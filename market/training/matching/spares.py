@@ -94,7 +94,11 @@ def replace_nodes(session: Session, settings: Settings, job: Job, units: Sequenc
     """
     waiting = [unit for unit in stuck if unit.status == UnitStatus.LEASED]
     is_repeated = any(unit.reason == units_repository.ROUND_CLOSED for unit in units)
-    if not waiting or is_repeated or len(_suitable(session, job, _supply(session, settings, job))) < len(waiting):
+    if not waiting or is_repeated:
+        return False
+    failures = _failures(units)
+    free = _suitable(session, job, _supply(session, settings, job))
+    if sum(failures[one.provider] < MAX_FAILURES for one in free) < len(waiting):
         return False
     for unit in waiting:
         for locked in leases_repository.lock_open_leases(session, job.id, unit_id=unit.id):
@@ -119,7 +123,7 @@ def assign_spares(
     jobs_repository.lock_placement(session)
     supply, slow = _supply(session, settings, job), _slow_nodes(session, job)
     suitable = [spare for spare in _suitable(session, job, supply) if spare.provider not in slow]
-    failures = Counter(unit.provider for unit in units if unit.status in (UnitStatus.LOST, UnitStatus.REJECTED))
+    failures = _failures(units)
     followed = leases_repository.followed_jobs(session, [spare.provider for spare in suitable])
     for failed in range(MAX_FAILURES):
         for is_hot in (True, False):
@@ -134,6 +138,15 @@ def assign_spares(
                 best = assignment.best_spares(session, settings, job, len(vacant), equals, holders, supply)
                 for slot, spare in zip(vacant, best, strict=False):
                     slot.provider = spare
+
+
+def _failures(units: Sequence[Unit]) -> Counter[str]:
+    """Return the number of units that each node lost; a replaced node gets no more."""
+    failures: Counter[str] = Counter()
+    for unit in units:
+        if unit.status in (UnitStatus.LOST, UnitStatus.REJECTED):
+            failures[unit.provider] += MAX_FAILURES if unit.reason == units_repository.ROUND_CLOSED else 1
+    return failures
 
 
 def offer_prefetch_leases(session: Session, settings: Settings, job: Job, checkpoint: Checkpoint) -> None:

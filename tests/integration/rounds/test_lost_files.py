@@ -10,13 +10,14 @@ from kit.errors import raising
 from kit.jobs.aggregation_tree_fixtures import in_one_place, leaves_of, nodes_far_apart, work, work_leaves  # noqa: F401  (fixture)
 from kit.jobs.jobs_fixtures import World
 from kit.jobs.rollbacks import why
-from sqlalchemy import update
+from sqlalchemy import select, update
 
 from market.domain.lifecycle import JobStatus
 from market.platform.db.base import utc_now
+from market.platform.events.models import AuditEvent
 from market.platform.storage.client import Storage
 from market.platform.storage.errors import BlobNotFound, StorageUnavailable
-from market.training.aggregation import final_model
+from market.training.aggregation import final_model, lost_inputs
 from market.training.evaluation.service import examine
 from market.training.units.models import Unit
 from training_gym.units.checkpoint import CheckpointManifest
@@ -101,11 +102,13 @@ def test_lost_checkpoint_and_payloads_exclude_no_node(world: World, far_apart: l
 
 
 def trained_long_ago(world: World, job_id: str) -> None:
-    """Let the round have had its payloads for longer than storage has to provide its files."""
+    """Let the round have had payloads and its first failure longer ago than the patience."""
     ago = world.settings.replay_seconds + timedelta(hours=3, minutes=1).total_seconds()
     world.start_round(job_id, ago=ago)
     delivered = update(Unit).where(Unit.job_id == job_id, Unit.status == "uploaded")
     world.execute(delivered.values(uploaded_at=utc_now() - timedelta(seconds=ago)))
+    failed = update(AuditEvent).where(AuditEvent.subject_id == job_id, AuditEvent.event == "round_inputs_missing")
+    world.execute(failed.values(created_at=utc_now() - timedelta(seconds=ago)))
 
 
 def assert_ended_and_paid(world: World, job_id: str) -> None:
@@ -142,6 +145,44 @@ def test_file_error_in_last_evaluation_ends_job(
         world.aggregate(job_id)
     trained_long_ago(world, job_id)
     world.aggregate(job_id)
+    assert_ended_and_paid(world, job_id)
+
+
+@pytest.mark.parametrize("error", [StorageUnavailable("no answer"), BlobNotFound("not in time"), OSError(5, "I/O")])
+def test_single_error_after_long_wait_ends_no_job(
+    world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """No worker had memory for the round, or its evaluation took hours."""
+    job_id = world.delivered_job(nodes, rounds=1)
+    trained_long_ago(world, job_id)
+    with monkeypatch.context() as broken:
+        broken.setattr(final_model, "receipt_loss", raising(error))
+        for _ in range(2):
+            with pytest.raises(type(error)):
+                world.aggregate(job_id)
+    assert len(world.all(select(AuditEvent).where(AuditEvent.event == "round_inputs_missing"))) == 1
+    world.aggregate(job_id)
+    assert world.read(job_id).status == JobStatus.VERIFYING
+
+
+def test_error_of_long_evaluation_ends_no_job(world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next attempt may still succeed."""
+    job_id, passed = world.delivered_job(nodes, rounds=1), [timedelta(0)]
+    monkeypatch.setattr(lost_inputs, "utc_now", lambda: utc_now() + passed[0])
+
+    def evaluate(*_: object) -> None:
+        passed[0] += timedelta(hours=5)
+        raise BlobNotFound("not in time")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(final_model, "receipt_loss", raising(BlobNotFound("not in time")))
+        with pytest.raises(BlobNotFound):
+            world.aggregate(job_id)
+        broken.setattr(final_model, "receipt_loss", evaluate)
+        with pytest.raises(BlobNotFound):
+            world.aggregate(job_id)
+        assert world.read(job_id).status == JobStatus.RUNNING
+        world.aggregate(job_id)
     assert_ended_and_paid(world, job_id)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from kit.jobs.jobs_fixtures import World
 from kit.jobs.unit_results import Work
-from sqlalchemy import func, select, update
+from sqlalchemy import func, insert, select, update
 
 from market.domain.lifecycle import OUT_OF_MEMORY, UnitStatus
 from market.jobs import repository as jobs_repository
@@ -165,6 +165,44 @@ def test_job_fails_when_no_other_node_delivers(world: World, nodes: list[str], s
         _outlast(world, job_id)
         world.dispatch(job_id)
     assert (world.read(job_id).status, world.read(job_id).reason) == ("failed", "no_capacity")
+
+
+@pytest.mark.parametrize(("lost", "status"), [(2, "running"), (3, "failed")])
+def test_hung_node_gets_no_unit_of_round_again(world: World, nodes: list[str], lost: int, status: str) -> None:
+    """A free node that fails too often takes none either."""
+    for node in nodes[2:]:
+        world.call(leases.providers.record_shutdown, node)
+    job_id, other = world.running(nodes[:1], rounds=3), nodes[1]
+    held = world.work(nodes[0])
+    failed = {"job_id": job_id, "round": 0, "slot": 0, "provider": other, "status": "lost", "reason": "crashed"}
+    failed["start_checkpoint_cid"] = world.checkpoint(job_id, 0)
+    world.execute(insert(Unit).values([failed] * lost))
+    _outlast(world, job_id)
+    world.dispatch(job_id)
+    assert world.read(job_id).status == status
+    assert world.holders(job_id) == [other if status == "running" else None]
+    with pytest.raises(LeaseLost):
+        held.commit()
+    if status == "running":
+        lease = world.pulled(other)
+        world.call(leases.fail, lease.id, other, lease.token, "crashed", "")
+        world.dispatch(job_id)
+        assert world.holders(job_id) == [None]
+
+
+def test_reason_of_market_is_not_taken_from_node(world: World, nodes: list[str]) -> None:
+    """Otherwise a node that fails its unit so would keep hung nodes from being replaced."""
+    job_id = world.running(nodes[:2])
+    lease = world.pulled(nodes[0])
+    world.call(leases.fail, lease.id, nodes[0], lease.token, "round_closed", "")
+    world.dispatch(job_id)
+    taken = world.holders(job_id)[0] or ""
+    world.deliver(taken)
+    world.work(nodes[1])
+    _outlast(world, job_id)
+    world.dispatch(job_id)
+    assert world.read(job_id).status == "running"
+    assert nodes[1] not in world.holders(job_id)
 
 
 def test_stopped_node_is_asked_again_only_after_return(world: World, nodes: list[str]) -> None:

@@ -1,5 +1,6 @@
 """The command line as a program: exit codes, JSON, errors that teach, and a quick start."""
 
+import io
 import json
 import os
 import re
@@ -16,6 +17,7 @@ from kit.errors import raising
 
 from zoo_compute.base.errors import ExitCode
 from zoo_compute.cli.main import app, main
+from zoo_compute.terminal.output import in_zen, print_facts
 
 ROOT = Path(__file__).parents[3]
 OTHER_PROFILE = f"verify unit 0x{'12' * 32}:0:0 --profile abacus"
@@ -267,3 +269,14 @@ def test_unreadable_login_names_remedy(tmp_path: Path, run: Run) -> None:
     (tmp_path / "config" / "zoo-compute" / "login.json").mkdir(parents=True)
     done = run(tmp_path, "job", "list", "--json")
     assert refusal(done, ExitCode.USAGE)["code"] == "login-damaged"
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "ascii"])
+def test_rounded_amount_is_printed_in_any_encoding(monkeypatch: pytest.MonkeyPatch, encoding: str) -> None:
+    printed = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed, encoding))
+    monkeypatch.setattr("zoo_compute.cli.main.app", lambda: print_facts(in_zen({"balance_wei": 10**18 + 1})))
+    main()
+    sys.stdout.flush()
+    assert printed.getvalue().startswith(b"balance  ?")
+    assert printed.getvalue().endswith(b"1 ZEN\n")
