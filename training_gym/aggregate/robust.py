@@ -54,7 +54,10 @@ COPY = 0.5
 OPPOSITE = 9 << 38
 """Squared distance of directions, in 2**-40, that honest payloads do not have: a cosine below -1/8."""
 COINCIDENT = 1 << 32
-"""Least limit for copies, in 2**-40, beside such distances: equal payloads alone would set it to 0."""
+"""Least limit for copies, in 2**-40, beside such distances: equal payloads alone would set it to 0.
+
+It is also that of fewer than three payloads of a level, if other levels have some.
+"""
 CLEAR = 3
 """Standard deviations beyond which a mean of sketched cosines is clear. That of one is 1 / sqrt(``SKETCH_SIZE``)."""
 WEIGHT_ONE = 1 << 12
@@ -140,8 +143,9 @@ def decide(measurements: Mapping[int, Measurement]) -> Decision:
     limit = GATE * median([norms[slot] for slot in fresh])
     too_long = [slot for slot, norm in norms.items() if norm > limit]
     exclude(too_long, "norm_outlier", f"norm is beyond {GATE} times the median")
-    for level in {one.top_k for one in measurements.values()}:
-        alike = [slot for slot in left(list(verdicts)) if measurements[slot].top_k == level]
+    admitted = left(list(verdicts)) if len(left(fresh)) > 2 else []  # two payloads define no copies
+    for level in {measurements[slot].top_k for slot in admitted}:
+        alike = [slot for slot in admitted if measurements[slot].top_k == level]
         copies = _copies(alike, [slot for slot in alike if slot in fresh], measurements)
         exclude(copies, "near_copy", "nearly coincides with the payload of a lower slot")
     compared = left(fresh)
@@ -212,14 +216,12 @@ def median(numbers: Sequence[int]) -> int:
 
 def _copies(slots: Sequence[int], fresh: Sequence[int], measurements: Mapping[int, Measurement]) -> list[int]:
     """Return the slots that nearly coincide with a lower slot that is not a copy itself."""
-    if len(fresh) < 3:  # two payloads define no usual distance
-        return []
     distances = _distances(slots, measurements)
-    among = np.array([slots.index(slot) for slot in fresh])
+    among = np.array([slots.index(slot) for slot in fresh], np.int64)
     others = (np.delete(row, place) for place, row in enumerate(distances[np.ix_(among, among)]))
     near = [row[row <= OPPOSITE].tolist() for row in others]
-    limit = COPY * median([median(row) for row in near if row])
-    if (distances > OPPOSITE).any():
+    limit = COPY * median([median(row) for row in near if row]) if len(fresh) > 2 else 0
+    if len(fresh) < 3 or (distances > OPPOSITE).any():  # two payloads define no usual distance
         limit = max(limit, COINCIDENT)
     kept, copies = np.zeros(len(slots), bool), []
     for place, slot in enumerate(slots):

@@ -157,12 +157,19 @@ def test_honest_payloads_of_two_levels_are_included(fast: int, slow: int) -> Non
         assert {verdict.code for verdict in found.values()} == {"included"}
 
 
-@pytest.mark.parametrize("first", [0, 8])
-def test_copies_are_found_in_each_level(first: int) -> None:
-    found = on_links(8, 8, 0)
+@pytest.mark.parametrize(("fast", "slow", "first"), [(8, 8, 0), (8, 8, 8), (4, 2, 4), (2, 6, 0), (2, 1, 0)])
+def test_copies_are_found_in_each_level(fast: int, slow: int, first: int) -> None:
+    found = on_links(fast, slow, 0)
     found[first + 1] = found[first]
-    excluded = {slot: verdict.code for slot, verdict in decide(found).verdicts.items() if not verdict.included}
-    assert excluded == {first + 1: "near_copy"}
+    copies = [slot for slot, verdict in decide(found).verdicts.items() if verdict.code == "near_copy"]
+    assert copies == [first + 1]
+
+
+@pytest.mark.parametrize(("norm", "weight", "code"), [(10**24, WEIGHT_ONE, "norm_outlier"), (10**20, 2000, "included")])
+def test_level_without_fresh_payloads_has_no_copies(norm: int, weight: int, code: str) -> None:
+    found = on_links(3, 1, 0)
+    found[3] = replace(found[3], squared_norm=norm, weight=weight)
+    assert [one.code for one in decide(found).verdicts.values()] == ["included"] * 3 + [code]
 
 
 def test_outliers_at_level_of_their_own_are_excluded() -> None:
