@@ -143,7 +143,7 @@ class Client:
         return Job(self, self._submit(request, quote, approve))
 
     def submit_proposed(self, job_id: str, what: str, changes: dict[str, Any], approve: Approve | None = None) -> str:
-        """Sign and submit a proposed ``clone`` or ``extend`` of a job; return the new id.
+        """Sign and submit a ``clone`` or ``extend`` of a job for its organisation; return the id.
 
         Raises:
             Mismatch: the proposed terms differ from the job's in more than ``changes``.
@@ -156,6 +156,8 @@ class Client:
         request = proposed["request"]
         continued = job.checkpoints() if what == "extend" else None
         proposals.check(request, state, body, continued, self._manifest)
+        if state.organisation_id is not None:  # its caps apply to the new job, too
+            request["organisation"] = state.organisation_id
         return self._submit(request, Quote.model_validate(proposed["quote"]), approve)
 
     def _submit(self, request: dict[str, Any], quote: Quote, approve: Approve | None) -> str:

@@ -148,6 +148,8 @@ def test_job_is_submitted_for_organisation(cli: Cli, app: FastAPI, storage: Stor
     found = cli.json("org", "create", "lab", "--per-job", "10")
     submitted = cli.json("job", "submit", job, "--organisation", found["id"])
     assert submitted["organisation_id"] == found["id"]
+    again = cli.json("job", "clone", submitted["id"])
+    assert cli.json("job", "show", again["id"])["organisation_id"] == found["id"]
     capped = cli("job", "submit", job, "--yes", "--budget", "11", "--organisation", found["id"], code=ExitCode.REFUSED)
     assert "[spending-cap-reached]" in capped
     assert "[organisation-not-found]" in cli(
