@@ -16,7 +16,7 @@ from market.orders.schemas import JobSpec
 from market.platform.storage.client import Storage
 from market.platform.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge
 from training_gym.aggregate.outer_step import outer_state_shapes
-from training_gym.data.dataset import DatasetManifest, check_samples, order_seed, read_data
+from training_gym.data.dataset import DatasetManifest, check_samples, data_of, order_seed
 from training_gym.data.epochs import epochs_of, samples_per_round, settings_with_rounds
 from training_gym.evaluate.extent import settings_with_samples
 from training_gym.model.base import check_base, completed_settings
@@ -278,7 +278,7 @@ def _least_start_round(
 
 
 def _data_order(spec: TrainingSpec) -> tuple[str, int, str, int]:
-    return *read_data(spec), order_seed(spec)
+    return *data_of(spec), order_seed(spec)
 
 
 def _checked_manifest(storage: Storage, spec: TrainingSpec) -> DatasetManifest:

@@ -6,7 +6,7 @@ Five rules apply in turn to whole vectors, since rules by coordinate waste spars
 2. Copies: replicas train on different data, so honest payloads do not coincide. If the squared distance of payloads is
    below ``COPY`` of the usual one, only the lowest slot counts. Usual is the median distance of the median payload, of
    three at least. Distances above ``OPPOSITE`` do not count: a flipped payload would make copies of honest ones.
-   Dishonest providers that agree on a payload therefore count once.
+   Dishonest providers that agree on a payload therefore count once at each level.
 3. Opposed: exclude a payload that points against the middle half of the others and against the last aggregate v, or
    clearly against the former. Distances of flipped payloads are not wider once honest ones are nearly orthogonal (a
    mean cosine below 1/11), but signs still show them. An assumed bad quarter hardly moves the middle half: neither to

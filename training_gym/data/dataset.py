@@ -206,8 +206,8 @@ class Split:
         return other
 
 
-def read_data(spec: TrainingSpec) -> tuple[str, int, str]:
-    """Return what a job reads: its losses are comparable with those of jobs that read the same."""
+def data_of(spec: TrainingSpec) -> tuple[str, int, str]:
+    """Return what a job reads and computes the loss of: of equal ones, losses are comparable."""
     return spec.dataset, spec.model.sequence_length, spec.training.objective
 
 

@@ -20,8 +20,8 @@ def checkpoints(session: Session, job_id: str) -> list[Checkpoint]:
 
 
 def oldest_with_file(session: Session, cid: str) -> Checkpoint | None:
-    query = select(Checkpoint).where(Checkpoint.file_cids.contains([cid])).order_by(Checkpoint.id)
-    return session.scalar(query.limit(1))
+    found = session.scalars(select(Checkpoint).where(Checkpoint.file_cids.contains([cid])))
+    return min(found, key=lambda one: one.id, default=None)
 
 
 def evaluated_between(session: Session, row: Checkpoint, first: int, limit: int) -> list[Checkpoint]:

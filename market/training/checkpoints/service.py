@@ -20,11 +20,12 @@ from market.training.checkpoints import repository
 from market.training.checkpoints.base_models import frozen_base
 from market.training.checkpoints.models import Checkpoint
 from training_gym.aggregate.outer_step import OuterState, initial_outer_state, read_outer_state
-from training_gym.data.dataset import DatasetManifest, Split, read_data, read_split
+from training_gym.data.dataset import DatasetManifest, Split, data_of, read_split
 from training_gym.evaluate.extent import evaluation_limit
 from training_gym.evaluate.sums import LossSums
 from training_gym.model.layout import Arrays
 from training_gym.spec.config import TrainingSpec
+from training_gym.spec.errors import SpecError
 from training_gym.spec.manifests import MAX_MANIFEST_BYTES
 from training_gym.units.checkpoint import CheckpointManifest, read_state, state_pieces
 from zoo_protocol.payments.job_record import MAX_ROLLBACKS, CheckpointRecord
@@ -163,17 +164,22 @@ def record_checkpoint(session: Session, stored: StoredCheckpoint, rollback: Roll
 
 
 def _origin_loss(session: Session, spec: TrainingSpec) -> str | None:
-    """Return the first loss of the oldest job that trained the start model on the same data.
+    """Return the first loss of the jobs that led to the start, if these read the same data.
 
-    It limits spikes, as in one job: fresh moments can raise a low loss at first.
+    It limits spikes, as in one job: fresh moments can raise a low loss at first. Verifiers' loss may be false.
     """
     start = spec.start_checkpoint or spec.start_model
     before = None if start is None else repository.oldest_with_file(session, start)
-    if before is None or read_data(TrainingSpec.from_dict(session.get_one(Job, before.job_id).spec)) != read_data(spec):
+    if before is None:
+        return None
+    try:
+        earlier = TrainingSpec.from_dict(session.get_one(Job, before.job_id).spec)
+    except SpecError:  # of an earlier release
         return None
     first = repository.checkpoint(session, before.job_id, 0)
     assert first is not None  # others follow it
-    return first.origin_loss or first.validation_loss
+    own = None if first.is_stated else first.validation_loss
+    return first.origin_loss or own if data_of(earlier) == data_of(spec) else None
 
 
 def model_loss(storage: Storage, settings: Settings, spec: TrainingSpec, parameters: Arrays, round_: int) -> ModelLoss:

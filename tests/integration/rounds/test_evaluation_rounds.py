@@ -235,3 +235,10 @@ def test_continuation_counts_first_loss_of_jobs_before(world: VerificationWorld)
     assert origin(start_model=trained.model_cid)[1] == loss
     longer = replace(world.spec.model, sequence_length=9, max_position_embeddings=9)
     assert [origin()[1], origin(start_model=trained.model_cid, model=longer)[1]] == [None, None]
+    document = replace(world.spec.model, hidden_size=7)
+    world.change(Job, first, spec=replace(world.spec, model=document).to_dict())
+    assert origin(start_model=trained.model_cid)[1] is None  # a setting that is refused now
+    world.change(Job, first, spec=world.spec.to_dict())
+    with world.database.transaction() as session:
+        checkpoints_repository.checkpoints(session, first)[0].is_stated = True
+    assert origin(start_model=trained.model_cid)[1] is None
