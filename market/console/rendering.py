@@ -24,9 +24,9 @@ def zen(wei: int | None) -> str:
     return f"−{format_zen(-wei)}" if wei < 0 else format_zen(wei)
 
 
-def short_zen(wei: int | None) -> str:
+def short_zen(wei: int | None, is_limit: bool = False) -> str:
     """Return an amount in ZEN for people, as the commands show it; a dash for None."""
-    return "–" if wei is None else amounts.short_zen(wei)
+    return "–" if wei is None else amounts.short_zen(wei, is_limit=is_limit)
 
 
 def plain_zen(wei: int) -> str:
@@ -92,11 +92,11 @@ def tone(status: str) -> str:
     return _TONE_OF.get(status, "neutral")
 
 
-def amount(wei: int | None, unit: bool = True) -> Markup:
-    """Return an amount: rounded for people, exact wei in the title."""
+def amount(wei: int | None, unit: bool = True, is_limit: bool = False) -> Markup:
+    """Return an amount: rounded for people, a limit up; exact wei in the title."""
     if wei is None:
         return Markup("–")
-    rounded = f"{short_zen(wei)}{' ZEN' if unit else ''}"
+    rounded = f"{short_zen(wei, is_limit)}{' ZEN' if unit else ''}"
     return Markup(f'<span class="amount" title="{zen(wei)} ZEN = {wei} wei">{rounded}</span>')
 
 

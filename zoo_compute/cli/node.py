@@ -26,8 +26,8 @@ from zoo_compute.terminal.output import (
     print_result,
     print_rows,
     print_table,
+    zen_words,
 )
-from zoo_protocol.amounts import short_zen
 
 if TYPE_CHECKING:
     from zoo_compute.base.models import OmissionClaim
@@ -191,7 +191,7 @@ def earnings(
         print_json([claim.model_dump(mode="json", exclude={"proof"}) for claim in found])
         return
     rows = [
-        (one.batch_id, " ".join(one.job_ids), f"{short_zen(one.amount_wei)} ZEN", one.claimable_at, one.claim_tx)
+        (one.batch_id, " ".join(one.job_ids), zen_words(one.amount_wei), one.claimable_at, one.claim_tx)
         for one in found
     ]
     print_table(("batch", "jobs", "amount", "claimable at", "transaction"), rows)

@@ -6,8 +6,7 @@ from typing import Any
 from zoo_compute.base.amounts import format_zen
 from zoo_compute.base.models import Quote
 from zoo_compute.client.job import Approve
-from zoo_compute.terminal.output import confirm, print_facts, print_note, print_table, zen
-from zoo_protocol.amounts import short_zen
+from zoo_compute.terminal.output import confirm, print_facts, print_note, print_table, zen, zen_words
 
 _GIB = 1 << 30
 _NODE_COLUMNS = ("node", "units", "compute", "transfer", "sent", "fetched", "last rate up", "last rate down")
@@ -20,20 +19,17 @@ def print_quote(found: Quote) -> None:
     print_facts(
         {
             "set by model and nodes": by_size or "nothing",
-            "batch of a replica": f"{found.spec['training_config']['batch_size']} sequences per inner step",
-            "optimiser": _optimiser(found.spec["training_config"]),
-            "learning rates": found.rate_schedule or "unknown",
-            "rounds": _rounds(found),
+            **_training(found),
             "work units": found.units,
             "validation samples of a unit": found.validation_samples or "none; the market evaluates checkpoints",
             "speed it counts on": _speed(found),
             "memory of a unit": _memory(found),
             "training at reference speed": "unknown" if seconds is None else f"{timedelta(seconds=round(seconds))}",
             "over home links": _throughput(found.expected_throughput),
-            "cost at the reserve price": f"{short_zen(found.cost_at_reserve_wei)} ZEN",
-            "cost at the last price": "no trade yet" if last is None else f"{short_zen(last)} ZEN",
-            "maximum cost": f"{short_zen(found.cost_at_max_price_wei)} ZEN",
-            "highest price it trades at": f"{short_zen(found.highest_payable_price_wei)} ZEN per GPU-hour",
+            "cost at the reserve price": zen_words(found.cost_at_reserve_wei),
+            "cost at the last price": "no trade yet" if last is None else zen_words(last),
+            "maximum cost": zen_words(found.cost_at_max_price_wei, is_limit=True),
+            "highest price it trades at": f"{zen_words(found.highest_payable_price_wei, is_limit=True)} per GPU-hour",
             "network fee": f"{found.fee_bps / 100:g} % of payments, included",
             "detection of one false segment": f"{found.detection_probability:.1%} in a new provider's unit, "
             f"{found.least_detection_probability:.1%} at least",
@@ -43,7 +39,7 @@ def print_quote(found: Quote) -> None:
 
 
 def approval(*, yes: bool) -> Approve:
-    """Return a function that shows advice and cost, and asks for consent unless ``yes``."""
+    """Return a function that shows advice, training and cost, and asks for consent unless ``yes``."""
 
     def approve(found: Quote, budget_wei: int) -> None:
         _print_advice(found)
@@ -51,13 +47,12 @@ def approval(*, yes: bool) -> Approve:
             return
         expected = found.cost_at_last_price_wei or found.cost_at_reserve_wei
         plan = {
-            "rounds": _rounds(found),
-            "rate schedule": found.rate_schedule or "unknown",
+            **_training(found),
             "into escrow": f"{format_zen(budget_wei)} ZEN; what is not spent comes back",
             "balance": f"{format_zen(found.balance_wei)} ZEN",
             "deposited now": f"{format_zen(found.deposit_needed_wei)} ZEN",
-            "expected cost": f"{short_zen(expected)} ZEN",
-            "maximum cost": f"{short_zen(found.cost_at_max_price_wei)} ZEN",
+            "expected cost": zen_words(expected),
+            "maximum cost": zen_words(found.cost_at_max_price_wei, is_limit=True),
         }
         confirm(plan, "Submit?", yes=False)
 
@@ -70,9 +65,15 @@ def _memory(found: Quote) -> str:
     return f"{found.unit_memory_bytes / _GIB:.2f} GiB; each GPU has {found.node_memory_bytes / _GIB:.2f} GiB for it"
 
 
-def _rounds(found: Quote) -> int:
-    rounds: int = found.spec["training_config"]["rounds"]  # a job file may have epochs
-    return rounds
+def _training(found: Quote) -> dict[str, object]:
+    """Return what decides the training, for the quote and for the consent to it."""
+    training = found.spec["training_config"]
+    return {
+        "batch of a replica": f"{training['batch_size']} sequences per inner step",
+        "optimiser": _optimiser(training),
+        "learning rates": found.rate_schedule or "unknown",
+        "rounds": training["rounds"],  # a job file may have epochs
+    }
 
 
 def _optimiser(training: dict[str, Any]) -> str:
@@ -115,8 +116,7 @@ def print_diagnostics(why: dict[str, Any]) -> None:
         rows = [(step["code"], step["removes"], step["left"], step["sentence"]) for step in why["constraints"]]
         print_table(("constraint", "removes", "left", "which"), rows)
     if why["books"]:
-        limit = short_zen(int(why["limit_price_wei_per_gpu_hour"]))
-        print(f"\nIts limit is {limit} ZEN per GPU-hour:")
+        print(f"\nIts limit is {zen_words(why['limit_price_wei_per_gpu_hour'], is_limit=True)} per GPU-hour:")
         print_table(
             ("book", "class", "suitable", "affordable", "free", "price now", "last price", "next round", "expected"),
             [

@@ -12,6 +12,8 @@ from zoo_compute.base.plain_json import to_json
 from zoo_protocol.amounts import short_zen
 
 _SILENT_SECONDS = 2  # waited for retries before the first message
+_LIMITS = ("budget_wei", "escrowed_wei", "max_price_wei", "price_cap_wei")
+"""Amounts of a job that its cost never exceeds."""
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Send without a question.")]
 JsonOfSent = Annotated[bool, typer.Option("--json", help="Send without a question, and print the result as JSON.")]
@@ -79,9 +81,16 @@ def print_result(found: Any, show: Callable[[Any], None] = print_facts, *, as_js
 def in_zen(facts: Mapping[str, Any]) -> dict[str, object]:
     """Return the facts with rounded ZEN instead of wei; ``budget_wei`` becomes ``budget``."""
     return {
-        name.replace("_wei", ""): f"{short_zen(int(value))} ZEN" if "_wei" in name and value is not None else value
+        name.replace("_wei", ""): zen_words(value, is_limit=name in _LIMITS)
+        if "_wei" in name and value is not None
+        else value
         for name, value in facts.items()
     }
+
+
+def zen_words(wei: str | int, *, is_limit: bool = False) -> str:
+    """Return an amount in ZEN with the unit, rounded as by :func:`zoo_protocol.amounts.short_zen`."""
+    return f"{short_zen(int(wei), is_limit=is_limit)} ZEN"
 
 
 def short_id(job_id: str) -> str:

@@ -13,25 +13,29 @@ from zoo_compute.audit.rounds import JoinedRound
 from zoo_compute.base.errors import Finding, Mismatch
 from zoo_compute.client.client import Client
 from zoo_compute.content.base_models import BaseFiles
-from zoo_compute.terminal.output import in_zen, print_facts, print_json, print_note, print_records, print_table
+from zoo_compute.terminal.output import (
+    in_zen,
+    print_facts,
+    print_json,
+    print_note,
+    print_records,
+    print_table,
+    zen_words,
+)
 from zoo_compute.terminal.watch import fault_words, rollback_line
-from zoo_protocol.amounts import short_zen
 from zoo_protocol.verification.training_faults import DIVERGED, DIVERGED_ADVICE
 
 
 def print_receipt(receipt: dict[str, Any]) -> None:
     """Print a receipt: job and amounts, units, slashes, rollbacks, checkpoints."""
-    money = {
-        name: f"{short_zen(int(receipt[f'{name}_wei']))} ZEN"
-        for name in ("budget", "escrowed", "paid", "fee", "refund", "treasury_balance")
-    }
+    money = ("budget_wei", "escrowed_wei", "paid_wei", "fee_wei", "refund_wei", "treasury_balance_wei")
     losses = ("initial_loss", "final_loss", "final_error")
     plain = ("job_id", "tier", "outcome", *losses, "final_model_cid", "settlement_tx", "ledger_reconciled")
-    price = int(receipt["clearing_price_wei_per_gpu_hour"] or 0)
+    price = zen_words(receipt["clearing_price_wei_per_gpu_hour"] or 0)
     # A job that ended early has no final model, but its last checkpoint in these fields.
     is_final = receipt["outcome"] == "completed"
     facts = {name if is_final else name.replace("final_", "last_"): receipt[name] for name in plain}
-    print_facts(facts | {"price per GPU-hour": f"{short_zen(price)} ZEN"} | money)
+    print_facts(facts | {"price per GPU-hour": price} | in_zen({name: receipt[name] for name in money}))
     print_records(
         ("round", "slot", "provider", "status", "reason", "paid", "sampled", "detection", "payload_cid"),
         [in_zen(unit | _verification(unit)) for unit in receipt["units"]],

@@ -8,8 +8,7 @@ from typing import Any
 from zoo_compute.base.models import Event, JobState
 from zoo_compute.base.plain_json import to_json
 from zoo_compute.client.job import Job
-from zoo_compute.terminal.output import print_note, status_words
-from zoo_protocol.amounts import short_zen
+from zoo_compute.terminal.output import print_note, status_words, zen_words
 from zoo_protocol.verification.training_faults import DIVERGED, DIVERGED_ADVICE, FAULTS
 
 
@@ -71,8 +70,7 @@ def describe(event: Event) -> str | None:
         case "dispute":
             return _dispute_line(data)
         case "slash" if "tx" in data:
-            amount = short_zen(int(data["amount_wei"]))
-            lost = f"provider {data['provider']} lost {amount} ZEN of its stake ({data['reason']}"
+            lost = f"provider {data['provider']} lost {zen_words(data['amount_wei'])} of its stake ({data['reason']}"
             return f"{lost}; decided by {_decided_by(data)})"
         case "slash":
             place = f"round {data['round']}, slot {data['slot']}"

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
+from decimal import Decimal
 from html import unescape
 from typing import Any
 
@@ -134,6 +135,23 @@ def test_wrong_field_is_named_in_place_of_quote(
     quote = page[page.index('id="quote"') :]
     assert words in quote
     assert "data-order" not in quote
+
+
+def test_payer_sees_no_limit_below_exact_one(payer: Browser, chain: FakeChain, fields: dict[str, str]) -> None:
+    odd = fields | {"budget": "1.000000000000000001", "max_price": "3.000000000000000001"}
+    location = send(payer, "/my/new-job/submit", signed_order(payer, odd)).json()["location"]
+    job = text_of(payer, location.removeprefix("/console"))
+    chain.balances[payer.wallet.address] = 0
+    quote = payer.submit("/my/new-job/quote", **odd).text
+    for page, words in (
+        (quote, 'Cost at most</span><span class="value">'),
+        (quote, "The balance lacks "),
+        (job, 'Budget</span><span class="value">'),
+    ):
+        [(wei, shown)] = re.findall(rf"{words}<span[^>]* = (\d+) wei\">≈\s([\d.]+) ZEN", page)
+        assert Decimal(shown) * ZEN > int(wei)
+    assert re.search(r"at most ≈\s3\.00001 per GPU-hour", job)
+    assert re.search(r"Deposit ≈\s2\.00001 ZEN</button>", quote)  # the first order takes as much
 
 
 def test_missing_balance_is_deposited_by_permit(

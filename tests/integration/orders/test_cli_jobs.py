@@ -124,9 +124,13 @@ def test_budget_is_escrowed_only_with_consent(
 
     answer("n\n")
     refused = cli("job", "submit", job, code=ExitCode.FAILED)
-    assert "into escrow    10 ZEN; what is not spent comes back" in refused
-    assert "rounds         2\n" in refused
-    assert "rate schedule  warm-up over " in refused  # of a continuation also what it keeps
+    assert "into escrow         10 ZEN; what is not spent comes back" in refused
+    assert "learning rates      warm-up over " in refused  # of a continuation also what it keeps
+    quoted = re.sub(" +", " ", cli("job", "quote", job))
+    for row in ("batch of a replica", "optimiser", "learning rates", "rounds", "maximum cost"):
+        shown = re.search(rf"^{row}  .*\n", refused, re.MULTILINE)
+        assert shown is not None
+        assert re.sub(" +", " ", shown[0]) in quoted
     assert cli.json("job", "list") == []
     answer("y\n")
     first = cli("job", "submit", job).strip()

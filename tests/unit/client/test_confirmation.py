@@ -1,6 +1,7 @@
 """The question before money moves."""
 
 import io
+import re
 import sys
 
 import pytest
@@ -8,10 +9,11 @@ from kit.errors import raises_code
 
 from zoo_compute.base.errors import ConfigError, ZooError
 from zoo_compute.base.models import Quote
-from zoo_compute.terminal.job_reports import approval
+from zoo_compute.terminal.job_reports import approval, print_quote
 from zoo_compute.terminal.output import confirm
 
 PLAN = {"bond": "100 ZEN"}
+ZEN = 10**18
 
 
 class Terminal(io.StringIO):
@@ -53,3 +55,23 @@ def test_advice_is_shown_without_question(capsys: pytest.CaptureFixture[str]) ->
     approval(yes=True)(Quote.model_construct(advice=[point]), 1)
     shown = capsys.readouterr()
     assert (shown.out, shown.err.strip()) == ("", "It diverged. Lower them.  [diverged_rates]")
+
+
+def test_quote_and_consent_round_maximum_up(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    amounts = dict.fromkeys(("cost_at_reserve_wei", "balance_wei", "deposit_needed_wei"), ZEN + 1)
+    limits = dict.fromkeys(("cost_at_max_price_wei", "highest_payable_price_wei"), ZEN + 1)
+    settings = {"batch_size": 8, "rounds": 2, "optimizer": "adamw", "learning_rate": 0.001, "precision": "float32"}
+    rest = {"units": 2, "fee_bps": 500, "detection_probability": 0.25, "least_detection_probability": 0.02}
+    found = Quote.model_construct(spec={"training_config": settings}, **amounts, **limits, **rest)
+    print_quote(found)
+    quoted = capsys.readouterr().out
+    monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
+    approval(yes=False)(found, ZEN)
+    consent = capsys.readouterr().err
+    for shown in (quoted, consent):
+        assert re.search(r"maximum cost +≈\s1\.00001 ZEN\n", shown)
+        assert re.search(r"optimiser +adamw, peak rate 0\.001\n", shown)
+    assert re.search(r"highest price it trades at +≈\s1\.00001 ZEN per GPU-hour\n", quoted)
+    assert re.search(r"expected cost +≈\s1 ZEN\n", consent)

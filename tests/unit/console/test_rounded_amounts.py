@@ -1,4 +1,4 @@
-"""Rounded amounts: console and commands show one text, which is never above the amount."""
+"""Rounded amounts: console and commands show one text, never above an amount or below a limit."""
 
 import re
 from decimal import Decimal
@@ -35,6 +35,27 @@ def test_console_and_commands_show_same_amount(wei: int, text: str) -> None:
     assert f">{text} ZEN</span>" in amount(wei)
     assert zen(str(wei)) == text
     assert in_zen({"balance_wei": str(wei)}) == {"balance": f"{text} ZEN"}
+
+
+LIMITS = {
+    0: "0",
+    5 * ZEN // 10: "0.5",
+    48_770_000_000_000_001: "≈\u00a00.04878",
+    999_999_999_999_999_999: "≈\u00a01",
+    ZEN + 1: "≈\u00a01.00001",
+    999_999_990_000_000_000_000_001: "≈\u00a01,000,000",
+    1_234_560_000_000_000_000_001: "≈\u00a01,234.57",
+    2**96 - 1: "≈\u00a079,228,162,515",
+}
+
+
+@pytest.mark.parametrize(("wei", "text"), LIMITS.items())
+def test_console_and_commands_round_limits_up(wei: int, text: str) -> None:
+    assert short_zen(wei, is_limit=True) == text
+    assert f">{text} ZEN</span>" in amount(wei, is_limit=True)
+    limits = {f"{name}_wei": str(wei) for name in ("budget", "escrowed", "max_price", "price_cap")}
+    assert set(in_zen(limits).values()) == {f"{text} ZEN"}
+    assert Decimal(re.sub("[≈\u00a0,]", "", text)) * ZEN >= wei
 
 
 @pytest.mark.parametrize("wei", CASES)
