@@ -27,6 +27,7 @@ class CheckpointOptions(RequestModel):
     redundancy: int = Field(default=3, ge=1, le=16, description="Distinct nodes that must prove a copy.")
 
 
+JobName = Annotated[str, Field(pattern="^[a-z0-9][a-z0-9-]{0,47}$")]
 Region = Annotated[str, Field(min_length=1, max_length=32, pattern="^[a-z0-9-]+$", examples=["eu-west"])]
 
 
@@ -75,9 +76,7 @@ class JobSpec(RequestModel):
         description="Settings of the training. Its length is in rounds, or in epochs: a number, also a fraction, of "
         "passes over the training split, which the market rounds up to whole rounds.",
     )
-    name: str | None = Field(
-        default=None, pattern="^[a-z0-9][a-z0-9-]{0,47}$", description="Name in lists; need not be unique."
-    )
+    name: JobName | None = Field(default=None, description="Name in lists; need not be unique.")
     tier: str = Field(examples=["bronze"], max_length=32)
     nodes: int = Field(ge=1, le=MAX_NODES, description="Parallel replicas, one node each.")
     budget_max: WeiString = Field(description="Wei of ZEN in escrow; the upper bound of the cost.")
@@ -116,6 +115,7 @@ class SubmitJob(JobSpec):
 class CloneJob(RequestModel):
     """Changes against the first job."""
 
+    name: JobName | None = Field(default=None, description="Name in lists; default: the first job's.")
     nodes: int | None = Field(
         default=None,
         ge=1,

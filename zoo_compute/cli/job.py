@@ -41,7 +41,18 @@ MaxPrice = Annotated[
 Nodes = Annotated[
     int | None, typer.Option("--nodes", min=1, help="Train on so many nodes, with the same settings; default: as many.")
 ]
-Name = Annotated[str | None, typer.Option("--name", help="Name the job in lists; default: the file's.")]
+Name = Annotated[
+    str | None, typer.Option("--name", help="Name the job in lists; default: the file's, or the first job's.")
+]
+Organisation = Annotated[
+    int | None,
+    typer.Option(
+        "--organisation",
+        min=0,
+        help="Submit for the organisation with this id of `org list`, 0: for your own account; default: the first "
+        "job's, or your own account.",
+    ),
+]
 Wait = Annotated[str | None, typer.Option("--wait", help="Wait so long for capacity: 30m, 2h; default: the file's.")]
 
 
@@ -69,9 +80,7 @@ def submit(
     max_price: MaxPrice = None,
     wait: Wait = None,
     name: Name = None,
-    organisation: Annotated[
-        int | None, typer.Option("--organisation", help="Submit it for the organisation with this id of `org list`.")
-    ] = None,
+    organisation: Organisation = None,
     follow: Annotated[bool, typer.Option("--watch", help="Show its progress until it is over.")] = False,
     yes: Yes = False,
     api_url: ApiUrl = None,
@@ -182,6 +191,8 @@ def clone(
     budget: Budget = None,
     max_price: MaxPrice = None,
     nodes: Nodes = None,
+    name: Name = None,
+    organisation: Organisation = None,
     yes: Yes = False,
     api_url: ApiUrl = None,
     as_json: JsonOfSent = False,
@@ -189,10 +200,10 @@ def clone(
     """Show the cost of a copy of a job and ask; then sign and submit it."""
     from zoo_compute.terminal.job_reports import approval
 
-    approve = approval(yes=yes or as_json)
+    given = {"nodes": nodes, "name": name, "organisation": organisation, **_changes(budget, max_price)}
     with open_client(api_url) as client:
-        job = client.find_job(job_id)
-        _show(job.clone(approve=approve, nodes=nodes, **_changes(budget, max_price)).state(), as_json)
+        job, approve = client.find_job(job_id), approval(yes=yes or as_json)
+        _show(job.clone(approve=approve, **given).state(), as_json)
 
 
 @app.command()
@@ -201,6 +212,8 @@ def extend(
     budget: Budget = None,
     max_price: MaxPrice = None,
     nodes: Nodes = None,
+    name: Name = None,
+    organisation: Organisation = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Train so many more rounds; default: the rest.")] = None,
     final_rate_share: Annotated[
         float | None,
@@ -225,11 +238,11 @@ def extend(
     """Show the cost and ask; then submit a job that continues this one."""
     from zoo_compute.terminal.job_reports import approval
 
-    shares = {"final_rate_share": final_rate_share, "start_rate_share": start_rate_share}
-    given = {"nodes": nodes, "rounds": rounds, **shares}
+    given = {"nodes": nodes, "name": name, "organisation": organisation, **_changes(budget, max_price)}
+    given |= {"rounds": rounds, "final_rate_share": final_rate_share, "start_rate_share": start_rate_share}
     with open_client(api_url) as client:
         job, approve = client.find_job(job_id), approval(yes=yes or as_json)
-        _show(job.extend(approve=approve, **given, **_changes(budget, max_price)).state(), as_json)
+        _show(job.extend(approve=approve, **given).state(), as_json)
 
 
 @app.command()

@@ -21,7 +21,7 @@ from typing import Any
 
 from training_gym.spec.manifests import MAX_MANIFEST_BYTES
 from zoo_compute.base.amounts import parse_zen
-from zoo_compute.base.errors import ConfigError, Mismatch, Unreachable
+from zoo_compute.base.errors import ApiError, ConfigError, Mismatch, Unreachable
 from zoo_compute.base.models import (
     Balance,
     Claim,
@@ -48,6 +48,10 @@ from zoo_protocol.content.cid import ContentError
 API_VARIABLE = "ZOO_API_URL"
 API_KEY_VARIABLE = "ZOO_API_KEY"
 MAX_DOWNLOAD_BYTES = 1 << 37
+_OTHER_ORGANISATION = (
+    "Ask one of its admins to make you a member. Or give another organisation (`zoo-compute org list`); "
+    "0 is your own account."
+)
 _JOB_ID = re.compile("0x[0-9a-fA-F]{64}")
 
 
@@ -128,7 +132,8 @@ class Client:
 
         Args:
             approve: called with the quote before anything is signed; an exception ends the submission.
-            organisation: id of one that the account belongs to: its members see the job, and its caps apply.
+            organisation: id of one that the account belongs to: its members see the job, and its caps apply. 0 or
+                None: the account's own.
 
         Raises:
             ApiError: the market refuses it; a deposit stays in the balance.
@@ -138,12 +143,13 @@ class Client:
         request = self._request(spec)
         quote = self._quote(request)  # first: the market explains what is wrong with the dataset or the epochs
         request = orders.with_validation_samples(orders.with_rounds(request, self._manifest), self._manifest)
-        if organisation is not None:  # a quote takes none
-            request["organisation"] = organisation
-        return Job(self, self._submit(request, quote, approve))
+        return Job(self, self._submit(request, quote, approve, organisation))
 
     def submit_proposed(self, job_id: str, what: str, changes: dict[str, Any], approve: Approve | None = None) -> str:
-        """Sign and submit a ``clone`` or ``extend`` of a job for its organisation; return the id.
+        """Sign and submit a ``clone`` or ``extend`` of a job; return the id.
+
+        Args:
+            changes: as of :meth:`zoo_compute.client.job.Job.clone` or ``extend``.
 
         Raises:
             Mismatch: the proposed terms differ from the job's in more than ``changes``.
@@ -152,22 +158,28 @@ class Client:
         state = job.state()
         texts = {name: str(changes[name]) for name in ("budget_max", "max_price", "wait_until") if name in changes}
         body = changes | texts
+        organisation: int | None = body.pop("organisation", state.organisation_id)  # whose caps apply again
         proposed = self.connection.post(f"/v1/jobs/{job_id}/{what}", body, repeatable=True)
         request = proposed["request"]
         continued = job.checkpoints() if what == "extend" else None
         proposals.check(request, state, body, continued, self._manifest)
-        if state.organisation_id is not None:  # its caps apply to the new job, too
-            request["organisation"] = state.organisation_id
-        return self._submit(request, Quote.model_validate(proposed["quote"]), approve)
+        return self._submit(request, Quote.model_validate(proposed["quote"]), approve, organisation)
 
-    def _submit(self, request: dict[str, Any], quote: Quote, approve: Approve | None) -> str:
+    def _submit(self, request: dict[str, Any], quote: Quote, approve: Approve | None, organisation: int | None) -> str:
+        if organisation:  # a quote takes none
+            request["organisation"] = organisation
         if approve is not None:
             approve(quote, int(request["budget_max"]))
         wallet = self.signing_wallet("submitting")
         job_id, body = orders.sign(request, quote, self.network(), wallet)
         headers = {"Idempotency-Key": str(uuid.uuid4())}
         with balance.covering(self.connection, self.network(), wallet, int(request["budget_max"])):
-            accepted = self.connection.call("POST", "/v1/jobs", repeatable=True, json=body, headers=headers)
+            try:
+                accepted = self.connection.call("POST", "/v1/jobs", repeatable=True, json=body, headers=headers)
+            except ApiError as error:
+                if error.field == "organisation":
+                    error.remedy = _OTHER_ORGANISATION
+                raise
         state = JobState.model_validate(accepted)
         if state.id != job_id:
             raise Mismatch("job-id-mismatch", f"the market accepted job {state.id}, but {job_id} was signed")

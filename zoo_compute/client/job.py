@@ -24,6 +24,8 @@ _WHOLE, _WEI = ((int,), "a whole number"), ((int,), "a whole number of wei")
 _CHANGES: dict[str, tuple[tuple[type, ...], str]] = {
     **{"nodes": _WHOLE, "rounds": _WHOLE, "budget_max": _WEI, "max_price": _WEI},
     "wait_until": ((datetime,), "a datetime"),
+    "name": ((str,), "a text"),
+    "organisation": ((int,), "an organisation's id, or 0 for your own account"),
     "final_rate_share": ((int, float), "a share from 0 to 1"),
     "start_rate_share": ((int, float), "a share above 0, up to 1"),
 }
@@ -128,7 +130,8 @@ class Job:
         Args:
             approve: as for :meth:`zoo_compute.Client.submit`.
             changes: ``nodes``, ``budget_max`` and ``max_price`` in wei, ``wait_until``: by default as long a wait.
-                None is as good as not given.
+                ``name`` and ``organisation`` (0: the own account), by default this job's. None is as good as not
+                given.
 
         Raises:
             Mismatch: the market's proposal differs from the request.

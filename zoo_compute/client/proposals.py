@@ -55,6 +55,7 @@ def _terms(state: JobState, changes: Mapping[str, Any]) -> dict[str, Any]:
     terms = {
         "budget_max": str(state.budget_wei),
         "max_price": str(state.max_price_wei),
+        "name": state.name,
         "nodes": state.nodes,
         "tier": state.tier,
         "sampling_bps": state.sampling_bps,

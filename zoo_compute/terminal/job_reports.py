@@ -39,7 +39,7 @@ def print_quote(found: Quote) -> None:
 
 
 def approval(*, yes: bool) -> Approve:
-    """Return a function that shows advice, training and cost, and asks for consent unless ``yes``."""
+    """Return a function that shows advice, training and cost, and asks unless ``yes``."""
 
     def approve(found: Quote, budget_wei: int) -> None:
         _print_advice(found)

@@ -89,7 +89,7 @@ def in_zen(facts: Mapping[str, Any]) -> dict[str, object]:
 
 
 def zen_words(wei: str | int, *, is_limit: bool = False) -> str:
-    """Return an amount in ZEN with the unit, rounded as by :func:`zoo_protocol.amounts.short_zen`."""
+    """Return an amount in ZEN with its unit, rounded down, a limit up."""
     return f"{short_zen(int(wei), is_limit=is_limit)} ZEN"
 
 

@@ -11,8 +11,9 @@ from eth_account import Account
 from fastapi import FastAPI
 from kit.api.clients import Cli
 from kit.jobs.jobs_fixtures import SPEC, ZEN, FakeChain, World, store_dataset
-from sqlalchemy import select
+from sqlalchemy import delete, select, update
 
+from market.accounts.organisations.models import Member
 from market.chain.views import ChainViews
 from market.platform.events.models import JobEventRow
 from market.platform.storage.client import Storage
@@ -144,11 +145,18 @@ def test_chain_commands_report_unreachable_chain(cli: Cli, settings: Settings) -
         assert "chain-unreachable" in cli(*command, code=ExitCode.UNREACHABLE)
 
 
-def test_job_is_submitted_for_organisation(cli: Cli, app: FastAPI, storage: Storage, tmp_path: Path) -> None:
+@pytest.fixture
+def job_file(cli: Cli, app: FastAPI, storage: Storage, tmp_path: Path) -> Path:
+    """A job of 10 ZEN; the caller has a balance."""
     wallet, job = Account.create(), tmp_path / "job.json"
     app.state.services = app.state.services.with_part(ChainViews, FakeChain({str(wallet.address): 100 * ZEN}))
     cli.be(bytes(wallet.key))
     job.write_text(json.dumps({**SPEC, "data_config": {"dataset": store_dataset(storage)}, "budget_max": 10}))
+    return job
+
+
+def test_job_is_submitted_for_organisation(cli: Cli, job_file: Path) -> None:
+    job = job_file
     found = cli.json("org", "create", "lab", "--per-job", "10")
     submitted = cli.json("job", "submit", job, "--organisation", found["id"])
     assert submitted["organisation_id"] == found["id"]
@@ -160,3 +168,16 @@ def test_job_is_submitted_for_organisation(cli: Cli, app: FastAPI, storage: Stor
         "job", "submit", job, "--yes", "--organisation", found["id"] + 1, code=ExitCode.REFUSED
     )
     assert cli.json("job", "submit", job)["organisation_id"] is None
+    assert cli.json("job", "submit", job, "--organisation", 0)["organisation_id"] is None
+
+
+@pytest.mark.parametrize("role", ["viewer", None])
+def test_former_member_clones_for_own_account(cli: Cli, world: World, job_file: Path, role: str | None) -> None:
+    lab = cli.json("org", "create", "lab")["id"]
+    first = cli.json("job", "submit", job_file, "--organisation", lab)
+    world.execute(update(Member).values(role="viewer") if role else delete(Member))
+    refused = cli("job", "clone", first["id"], "--yes", code=ExitCode.REFUSED)
+    assert "[not-permitted]" in refused if role else "[organisation-not-found]" in refused
+    assert "error: organisation: " in refused
+    assert "0 is your own account" in refused
+    assert cli.json("job", "clone", first["id"], "--organisation", 0)["organisation_id"] is None

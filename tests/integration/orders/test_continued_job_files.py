@@ -95,6 +95,15 @@ def test_extension_on_other_nodes_keeps_settings(cli: Cli, world: World, trained
     assert further["spec"]["data_config"]["start_round"] == 1
 
 
+def test_extension_and_clone_take_another_name(cli: Cli, world: World, trained: str) -> None:
+    cli.be(bytes(world.wallets[world.read(trained).payer].key))
+    assert cli.json("job", "extend", trained, "--name", "moon-2", "--budget", "2")["name"] == "moon-2"
+    assert cli.json("job", "clone", "moon-2", "--name", "moon-3")["name"] == "moon-3"
+    assert cli.json("job", "clone", "moon-3")["name"] == "moon-3"
+    refused = cli("job", "extend", trained, "--name", "Moon", "--yes", code=ExitCode.REFUSED)
+    assert ("error: name" in refused, "[invalid-request]" in refused) == (True, True)
+
+
 @pytest.mark.parametrize("what", ["clone", "extend"])
 def test_proposal_on_more_nodes_evaluates_what_split_has(
     api: httpx.Client, app: FastAPI, world: World, nodes: list[str], what: str

@@ -249,6 +249,7 @@ def test_client_signs_exactly_requested_terms(api: httpx.Client, app: FastAPI, w
         honest = client.connection.post
         for section, name, value, asked in (
             (None, "max_price", str(100 * ZEN), {}),
+            (None, "name", "another", {"name": "moon-2"}),
             (None, "wait_until", (until + timedelta(days=9)).isoformat(), {}),
             (None, "wait_until", (until + timedelta(seconds=1)).isoformat(), {"wait_until": until}),
             ("training_config", "learning_rate", 1.0, {}),

@@ -23,6 +23,8 @@ JOB_ID = "0x" + "11" * 32
         ({"nodes": True}, "Give nodes as a whole number."),
         ({"budget_max": 1.5}, "Give budget_max as a whole number of wei."),
         ({"wait_until": "tomorrow"}, "Give wait_until as a datetime."),
+        ({"name": 5}, "Give name as a text."),
+        ({"organisation": "lab"}, "Give organisation as an organisation's id, or 0 for your own account."),
         ({"final_rate_share": math.nan}, "Give final_rate_share as a share from 0 to 1."),
         ({"final_rate_share": "0.5"}, "Give final_rate_share as a share from 0 to 1."),
         ({"start_rate_share": True}, "Give start_rate_share as a share above 0, up to 1."),
@@ -39,8 +41,8 @@ def test_wrong_change_is_refused_by_name(changes: dict[str, Any], remedy: str) -
 
 def test_absent_changes_are_not_sent() -> None:
     client = MagicMock()
-    Job(client, JOB_ID).extend(rounds=None, final_rate_share=1, max_price=None)
-    client.submit_proposed.assert_called_once_with(JOB_ID, "extend", {"final_rate_share": 1}, None)
+    Job(client, JOB_ID).extend(rounds=None, final_rate_share=1, max_price=None, organisation=0)
+    client.submit_proposed.assert_called_once_with(JOB_ID, "extend", {"final_rate_share": 1, "organisation": 0}, None)
 
 
 @pytest.mark.parametrize(

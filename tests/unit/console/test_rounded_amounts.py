@@ -1,4 +1,4 @@
-"""Rounded amounts: console and commands show one text, never above an amount or below a limit."""
+"""Rounded amounts: one text on console and terminal, not above an amount or below a limit."""
 
 import re
 from decimal import Decimal
