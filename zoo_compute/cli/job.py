@@ -65,7 +65,7 @@ def quote(
     api_url: ApiUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show the cost of a job without an order."""
+    """Show settings and cost of a job without an order."""
     from zoo_compute.terminal.job_reports import print_quote
 
     with open_client(api_url) as client:
@@ -86,7 +86,7 @@ def submit(
     api_url: ApiUrl = None,
     as_json: JsonOfSent = False,
 ) -> None:
-    """Show the cost and ask; then sign and submit a job. Its budget goes into escrow."""
+    """Show training and cost and ask; then sign and submit a job. Its budget goes into escrow."""
     from zoo_compute.terminal.job_reports import approval
 
     with open_client(api_url) as client:
@@ -132,7 +132,7 @@ def show(job_id: JobId = None, api_url: ApiUrl = None, as_json: JsonFlag = False
 
 @app.command()
 def why(job_id: JobId = None, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
-    """Show why a job is not matched, and changes that help."""
+    """Show why a job is not matched, waits or ended, and changes that help."""
     from zoo_compute.terminal.job_reports import print_diagnostics
 
     with open_client(api_url) as client:
@@ -197,7 +197,7 @@ def clone(
     api_url: ApiUrl = None,
     as_json: JsonOfSent = False,
 ) -> None:
-    """Show the cost of a copy of a job and ask; then sign and submit it."""
+    """Show training and cost of a copy of a job and ask; then sign and submit it."""
     from zoo_compute.terminal.job_reports import approval
 
     given = {"nodes": nodes, "name": name, "organisation": organisation, **_changes(budget, max_price)}
@@ -235,7 +235,7 @@ def extend(
     api_url: ApiUrl = None,
     as_json: JsonOfSent = False,
 ) -> None:
-    """Show the cost and ask; then submit a job that continues this one."""
+    """Show training and cost and ask; then sign and submit a job that continues this one."""
     from zoo_compute.terminal.job_reports import approval
 
     given = {"nodes": nodes, "name": name, "organisation": organisation, **_changes(budget, max_price)}
@@ -344,13 +344,14 @@ def _show(state: "JobState", as_json: bool) -> None:
         return
     facts = in_zen(state.model_dump(exclude={"progress", "spec", "unit_weight_us"}))
     loss = "validation_loss", "validation_error"
+    facts |= {name: f"{facts[name]} per GPU-hour" for name in ("max_price", "price_cap") if facts[name] is not None}
     facts |= {"status": status_words(state.status, is_paused=state.is_paused), "rounds done": state.progress.round}
     print_facts(facts | {name: getattr(state.progress, name) for name in loss})
 
 
 def _watch(client: "Client", job_id: str | None, as_json: bool) -> None:
     from zoo_compute.client.job import require_model
-    from zoo_compute.terminal.watch import follow
+    from zoo_compute.terminal.watch import follow, loss_words
 
     job = client.find_job(job_id)
     try:
@@ -359,6 +360,5 @@ def _watch(client: "Client", job_id: str | None, as_json: bool) -> None:
         print_note(f"the job continues: zoo-compute job watch {job.id}, or end it: zoo-compute job cancel {job.id}")
         raise
     require_model(state)
-    print_note(
-        f"settled; final validation loss {state.final_loss} ± {state.final_error}, initially {state.initial_loss}"
-    )
+    final, initial = loss_words(state.final_loss, state.final_error), loss_words(state.initial_loss, None)
+    print_note(f"settled; final validation loss {final}, initially {initial}")

@@ -157,8 +157,8 @@ class Client:
         job = Job(self, job_id)
         state = job.state()
         texts = {name: str(changes[name]) for name in ("budget_max", "max_price", "wait_until") if name in changes}
-        body = changes | texts
-        organisation: int | None = body.pop("organisation", state.organisation_id)  # whose caps apply again
+        body: dict[str, Any] = changes | texts
+        organisation = body.pop("organisation", state.organisation_id)  # its caps apply to the new job, too
         proposed = self.connection.post(f"/v1/jobs/{job_id}/{what}", body, repeatable=True)
         request = proposed["request"]
         continued = job.checkpoints() if what == "extend" else None

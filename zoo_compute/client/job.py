@@ -280,7 +280,8 @@ def require_model(state: JobState) -> JobState:
     """Return the state of a job that ended with a model. Raises JobUnsuccessful: it did not."""
     if not state.is_successful:
         reason = state.reason or state.status
-        raise JobUnsuccessful(reason, f"job {state.id} ended as {state.status}: {reason}")
+        remedy = f"See why: zoo-compute job why {state.id}"
+        raise JobUnsuccessful(reason, f"job {state.id} ended as {state.status}: {reason}", remedy=remedy)
     return state
 
 

@@ -45,7 +45,8 @@ def approval(*, yes: bool) -> Approve:
         _print_advice(found)
         if yes:
             return
-        expected = found.cost_at_last_price_wei or found.cost_at_reserve_wei
+        at_last = found.cost_at_last_price_wei or found.cost_at_reserve_wei
+        expected = min(at_last, found.cost_at_max_price_wei)  # at a higher price the job does not trade
         plan = {
             **_training(found),
             "into escrow": f"{format_zen(budget_wei)} ZEN; what is not spent comes back",

@@ -31,11 +31,12 @@ def print_receipt(receipt: dict[str, Any]) -> None:
     money = ("budget_wei", "escrowed_wei", "paid_wei", "fee_wei", "refund_wei", "treasury_balance_wei")
     losses = ("initial_loss", "final_loss", "final_error")
     plain = ("job_id", "tier", "outcome", *losses, "final_model_cid", "settlement_tx", "ledger_reconciled")
-    price = zen_words(receipt["clearing_price_wei_per_gpu_hour"] or 0)
+    price = int(receipt["clearing_price_wei_per_gpu_hour"] or 0)
     # A job that ended early has no final model, but its last checkpoint in these fields.
     is_final = receipt["outcome"] == "completed"
     facts = {name if is_final else name.replace("final_", "last_"): receipt[name] for name in plain}
-    print_facts(facts | {"price per GPU-hour": price} | in_zen({name: receipt[name] for name in money}))
+    print_facts(facts | {"price per GPU-hour": zen_words(price) if price else None})
+    print_facts(in_zen({name: receipt[name] for name in money}))
     print_records(
         ("round", "slot", "provider", "status", "reason", "paid", "sampled", "detection", "payload_cid"),
         [in_zen(unit | _verification(unit)) for unit in receipt["units"]],

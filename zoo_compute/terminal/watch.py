@@ -54,8 +54,7 @@ def describe(event: Event) -> str | None:
             loss = data.get("validation_loss")
             return f"round {data['round']} of {data['rounds']} done" + (f", validation loss {loss}" if loss else "")
         case "validation":
-            error = data.get("validation_error")
-            shown = data["validation_loss"] + (f" ± {error}" if error else "")
+            shown = loss_words(data["validation_loss"], data.get("validation_error"))
             samples = f" ({count} samples)" if (count := data.get("validation_samples")) else ""
             return f"validation loss after round {data['round']}: {shown}{samples}"
         case "rollback":
@@ -76,6 +75,11 @@ def describe(event: Event) -> str | None:
             place = f"round {data['round']}, slot {data['slot']}"
             return f"provider {data['provider']} is at fault ({data['reason']}) in {place}"
     return None
+
+
+def loss_words(loss: str | None, error: str | None) -> str:
+    """Return a loss with its standard error, as far as they are known."""
+    return (loss or "unknown") + (f" ± {error}" if error else "")
 
 
 def rollback_line(data: Mapping[str, Any]) -> str:

@@ -59,6 +59,14 @@ def test_pause_is_shown_with_job_status(cli: Cli, world: World) -> None:
         assert "paused" not in cli(*command).replace("paused_at", "")
 
 
+def test_show_names_unit_of_prices(cli: Cli, world: World) -> None:
+    job_id = world.job(max_price=4 * ZEN)
+    cli.be(bytes(world.wallets[world.read(job_id).payer].key))
+    shown = cli("job", "amend", job_id, "--max-price", "3")
+    assert re.search(r"^max_price +4 ZEN per GPU-hour\n", shown, re.MULTILINE)
+    assert re.search(r"^price_cap +3 ZEN per GPU-hour\n", shown, re.MULTILINE)
+
+
 def descriptions(world: World, job_id: str) -> list[str | None]:
     """Return the lines that `job watch` prints."""
     rows = world.all(select(JobEventRow).where(JobEventRow.job_id == job_id).order_by(JobEventRow.id))

@@ -75,3 +75,6 @@ def test_quote_and_consent_round_maximum_up(
         assert re.search(r"optimiser +adamw, peak rate 0\.001\n", shown)
     assert re.search(r"highest price it trades at +≈\s1\.00001 ZEN per GPU-hour\n", quoted)
     assert re.search(r"expected cost +≈\s1 ZEN\n", consent)
+    monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
+    approval(yes=False)(found.model_copy(update={"cost_at_last_price_wei": 3 * ZEN}), ZEN)
+    assert re.search(r"expected cost +≈\s1 ZEN\n", capsys.readouterr().err)

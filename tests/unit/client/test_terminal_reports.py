@@ -7,15 +7,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kit.errors import raises_code
 
 from zoo_compute.audit.unit_record import Place
-from zoo_compute.base.errors import Mismatch
+from zoo_compute.base.errors import JobUnsuccessful, Mismatch
 from zoo_compute.base.models import Event, JobState, Progress
 from zoo_compute.cli.verify import describe_attempt, report_unit
+from zoo_compute.client.job import require_model
 from zoo_compute.replay.check import Attempt, Difference, UnitCheck
 from zoo_compute.terminal.job_reports import print_efficiency
 from zoo_compute.terminal.output import in_zen, print_table
-from zoo_compute.terminal.watch import describe, follow
+from zoo_compute.terminal.watch import describe, follow, loss_words
 from zoo_protocol.verification.training_faults import DIVERGED_ADVICE
 
 HONEST = "0x" + "a0" * 20
@@ -77,6 +79,17 @@ def test_events_are_described_in_sentences() -> None:
     start = "provider 0xab is late with a state: round 0, slot 3, segment 1, "
     assert describe(Event(id=4, kind="late", data=late)) == start + "not revealed yet"
     assert describe(Event(id=5, kind="late", data=late | {"shown_at": "noon"})) == start + "revealed at noon"
+
+
+def test_unknown_error_of_loss_is_omitted() -> None:
+    assert [loss_words("3.1", "0.2"), loss_words("3.1", None)] == ["3.1 ± 0.2", "3.1"]
+    assert loss_words(None, None) == "unknown"
+
+
+def test_unsuccessful_job_names_its_diagnosis() -> None:
+    with raises_code(JobUnsuccessful, "diverged") as ended:
+        require_model(JobState.model_construct(id="0x12", status="settled", reason="diverged"))
+    assert ended.value.remedy == "See why: zoo-compute job why 0x12"
 
 
 def status_event(status: str, **data: Any) -> Event:
