@@ -21,52 +21,30 @@ from market.platform.db.base import utc_now
 from market.platform.db.session import Database, enqueue_after_commit
 from market.platform.events.service import MARKET
 from market.platform.storage.client import Storage
-from market.platform.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge
 from market.providers import service as providers
 from market.providers.outages import service as outages
 from market.settings import Settings
 from market.training.checkpoints import repository as checkpoints_repository
-from market.training.checkpoints.base_models import base_files, base_manifest, frozen_base
 from market.training.checkpoints.models import Checkpoint
-from market.training.checkpoints.service import (
-    load_outer,
-    load_parameters,
-    model_loss,
-    record_checkpoint,
-    state_bytes,
-    store_checkpoint,
-    validation_split,
-)
 from market.training.leases import evaluations
 from market.training.leases.schemas import LeaseKind
 from market.training.leases.service import cancel_now, create_lease, stop_training
 from market.training.matching import spares
 from market.training.replication import pins, slot_state_uploads
+from market.training.rounds.first_checkpoint import build_initial_checkpoint
 from market.training.rounds.state import REPORT_OF_ANOTHER_JOB, RoundState, round_state
 from market.training.units import repository as units_repository
 from market.training.units import slot_states
 from market.training.units.facts import unit_spec
 from market.training.units.models import Unit
 from market.training.units.service import settle_if_decided
-from market.training.uploads import repository as uploads_repository
-from training_gym.aggregate.outer_step import outer_state_pieces
 from training_gym.compress.link_adaptation import choose_top_k
-from training_gym.data.dataset import DatasetManifest
-from training_gym.evaluate.extent import is_first_by_market
 from training_gym.exchange import deadlines
-from training_gym.model.folder import load_files
-from training_gym.model.layout import Arrays, initial_parameters
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.costs import flops_per_unit
-from training_gym.spec.errors import GymError
-from training_gym.spec.manifests import MAX_MANIFEST_BYTES
-from training_gym.units.checkpoint import load_state
 
-_BASE_UNUSABLE, _START_UNUSABLE = "base_unusable", "start_unusable"
-_DATASET_UNUSABLE, INPUTS_UNUSABLE = "dataset_unusable", "inputs_unusable"
+INPUTS_UNUSABLE = "inputs_unusable"
 STORAGE_PATIENCE = timedelta(hours=3)  # a matched job holds its nodes; storage may never provide its inputs
-_WAITED_FOR_BYTES = 4 << 30
-"""Bytes of a split that a worker waits for from other IPFS nodes. A larger split must be local."""
 
 
 def dispatch(database: Database, settings: Settings, storage: Storage, job_id: str) -> None:
@@ -311,90 +289,3 @@ def _top_k(session: Session, job: Job, provider: str) -> int:
     if report is None:
         return choose_top_k(spec, None, None)
     return choose_top_k(spec, report.get("up_bytes_per_second"), work * report["compute_ms"] / 1000)
-
-
-def build_initial_checkpoint(database: Database, settings: Settings, storage: Storage, job_id: str) -> str | None:
-    """Pin the inputs, then build and record round 0's checkpoint, once.
-
-    Returns:
-        The reason of the job's end if an input is missing or does not match its manifest.
-
-    Raises:
-        StorageUnavailable: storage failed; retry.
-    """
-    with database.advisory_lock(f"checkpoint:{job_id}") as alone:
-        if not alone:
-            return None
-        with database.transaction() as session:
-            job = jobs_repository.job(session, job_id)
-            if job is None or checkpoints_repository.checkpoint(session, job_id, 0) is not None:
-                return None
-        spec, reason = TrainingSpec.from_dict(job.spec), _BASE_UNUSABLE
-        try:
-            _pin_base(database, storage, spec)
-            frozen_base(storage, settings, spec)
-            if spec.start_checkpoint is not None or spec.start_model is not None:
-                reason = _START_UNUSABLE
-            parameters, outer_state = _initial_state(storage, settings, spec)
-            reason = _DATASET_UNUSABLE
-            _pin_dataset(database, storage, spec)
-            stored = store_checkpoint(
-                storage,
-                spec,
-                job_id=job_id,
-                round_=0,
-                parent=None,
-                parameters=parameters,
-                slot_states={},
-                outer_state=outer_state,
-            )
-            size = validation_split(storage, spec).order.size  # a malformed split fails the job here
-            # Otherwise nodes evaluate it. A job that waits for nodes may never train.
-            if job.matched_at is not None and is_first_by_market(spec, size):
-                stored = replace(stored, loss=model_loss(storage, settings, spec, parameters, 0))
-        except (GymError, BlobNotFound, BlobCorrupt, BlobTooLarge):
-            return reason
-        with database.transaction() as session:
-            job = jobs_repository.lock_job(session, job_id)
-            if job is not None and job.status == JobStatus.RUNNING:
-                job.round_started_at = utc_now()  # its nodes have waited for this
-            record_checkpoint(session, stored)
-    return None
-
-
-def _initial_state(
-    storage: Storage, settings: Settings, spec: TrainingSpec
-) -> tuple[Arrays, list[bytes | memoryview] | None]:
-    """Return the parameters and the outer state file, in pieces, of a start checkpoint.
-
-    Without one: the parameters of the start model, those of the base model, or fresh ones, and no outer state.
-    """
-    if spec.start_checkpoint is not None:
-        outer_state = load_outer(storage, spec, spec.start_checkpoint)
-        return load_parameters(storage, spec, spec.start_checkpoint), outer_state_pieces(spec, outer_state)
-    if spec.start_model is not None:
-        return load_state(spec, storage.get(spec.start_model, max_bytes=state_bytes(spec))), None
-    if spec.base is not None and spec.adapter is None:
-        return dict(load_files(spec.model, base_files(storage, settings, spec))), None
-    return initial_parameters(spec), None
-
-
-def _pin_base(database: Database, storage: Storage, spec: TrainingSpec) -> None:
-    if spec.base is not None:
-        files = base_manifest(storage, spec.base).files.values()
-        _pin(database, storage, spec.base, [(one.cid, one.size) for one in files])
-
-
-def _pin_dataset(database: Database, storage: Storage, spec: TrainingSpec) -> None:
-    manifest = DatasetManifest.from_bytes(storage.get(spec.dataset, max_bytes=MAX_MANIFEST_BYTES))
-    shards = (*manifest.train, *manifest.validation)
-    _pin(database, storage, spec.dataset, [(shard.cid, manifest.size_of(shard)) for shard in shards])
-
-
-def _pin(database: Database, storage: Storage, manifest: str, files: Sequence[tuple[str, int]]) -> None:
-    """Pin a manifest and its files, which are given with their sizes in bytes."""
-    with database.transaction() as session:  # an expiring upload of the same file must not unpin it
-        uploads_repository.detach_pins(session, [manifest, *(cid for cid, _ in files)])
-    storage.pin(manifest)
-    for cid, size in files:
-        storage.pin(cid, size=min(size, _WAITED_FOR_BYTES))

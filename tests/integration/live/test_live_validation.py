@@ -47,7 +47,7 @@ def by_market(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         rounds.append(arguments[-1])
         return model_loss(*arguments)
 
-    for module in ("aggregation.final_model", "evaluation.service", "rounds.service"):
+    for module in ("aggregation.final_model", "evaluation.service", "rounds.first_checkpoint"):
         monkeypatch.setattr(f"market.training.{module}.model_loss", noted)
     return rounds
 

@@ -18,7 +18,7 @@ from market.orders.errors import InvalidDataset
 from market.orders.inputs import require_dataset
 from market.platform.storage.client import Storage, StoredBlob
 from market.platform.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge, StorageUnavailable
-from market.training.rounds import service as rounds
+from market.training.rounds import first_checkpoint
 from training_gym.data.dataset import MAX_SHARD_TOKENS, DatasetManifest, Shard
 from training_gym.spec.config import TrainingSpec
 from zoo_protocol.content import unixfs
@@ -85,7 +85,7 @@ def test_dataset_transfer_time_grows_with_size(store, monkeypatch):
     dataset = storage.put(DatasetManifest(*shards, dtype="uint32", vocab_size=9).to_bytes(), max_bytes=1 << 20).cid
     sizes: list[int] = []
     monkeypatch.setattr(storage, "pin", lambda _cid, size=0: sizes.append(size))
-    rounds._pin_dataset(mock.MagicMock(), storage, mock.Mock(dataset=dataset))
+    first_checkpoint._pin_dataset(mock.MagicMock(), storage, mock.Mock(dataset=dataset))
     assert sizes == [0, 4 << 30, 4_000_000]
 
 
