@@ -7,14 +7,14 @@ component, its host or the database.
 from collections.abc import Collection
 from datetime import datetime, timedelta
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, func, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from market.platform.db.session import database_now
 from market.providers.models import ComponentHeartbeat, Outage
 
-API, SWEEP, STORAGE = "api", "sweep", "storage"
+API, SWEEP, STORAGE, WORKER = "api", "sweep", "storage", "worker"
 
 RETENTION = timedelta(days=30)
 """Retention of outages; longer than any deadline that they extend."""
@@ -44,20 +44,19 @@ def report(session: Session, part: str, gap: timedelta) -> Outage | None:
     return outage
 
 
-def record_storage_check(session: Session, works: bool) -> None:
-    """Record a check of storage. A failure extends the outage since the last success.
+def record_check(session: Session, part: str, works: bool) -> None:
+    """Record a check of storage or of a worker. A failure extends the outage since the last success.
 
-    Without an earlier success, the outage begins a minute ago. Checks run only while a task depends on storage.
+    Without an earlier success, the outage begins a minute ago. Checks run only while a task depends on the part.
     """
     now = database_now(session)
-    row = session.get(ComponentHeartbeat, STORAGE) or ComponentHeartbeat(
-        part=STORAGE, seen_at=now - timedelta(minutes=1)
-    )
-    session.add(row)
+    unseen = insert(ComponentHeartbeat).values(part=part, seen_at=now - timedelta(minutes=1))
+    session.execute(unseen.on_conflict_do_nothing())
+    row = session.get_one(ComponentHeartbeat, part)
     if works:
         row.seen_at = now
     else:
-        away = insert(Outage).values(part=STORAGE, starts_at=row.seen_at, ends_at=now)
+        away = insert(Outage).values(part=part, starts_at=row.seen_at, ends_at=now)
         session.execute(away.on_conflict_do_update(index_elements=["part", "starts_at"], set_={"ends_at": now}))
 
 
@@ -78,6 +77,17 @@ def outage_time(session: Session, start: datetime, end: datetime, parts: Collect
         if ends > begins:
             total, counted = total + (ends - begins), ends
     return total
+
+
+def time_at_work(session: Session, start: datetime, end: datetime) -> timedelta:
+    """Return the time between two instants in which every component of the market worked.
+
+    It ends with the last heartbeat: a task may run before the sweep that records the outage.
+    """
+    steady = ComponentHeartbeat.part.in_((API, SWEEP))
+    seen_at = session.scalar(select(func.min(ComponentHeartbeat.seen_at)).where(steady))
+    until = end if seen_at is None else min(end, seen_at)
+    return until - start - outage_time(session, start, until, (API, SWEEP, STORAGE, WORKER))
 
 
 def delete_expired(session: Session, now: datetime) -> None:

@@ -34,12 +34,13 @@ def fails_overdue_job(database: Database, settings: Settings, storage: Storage, 
     """Fail the job on a lost or false file once its round is overdue; raise the error before.
 
     A single error ends no job, however long the round has waited or the call has computed. Nor does an outage of
-    storage. Delivered units are verified and paid as usual.
+    storage, or an error of the worker itself (``OSError``), such as a full disk. Delivered units are verified and paid
+    as usual.
     """
     began = utc_now()
     try:
         yield
-    except (StorageError, GymError, OSError) as error:
+    except (StorageError, GymError) as error:
         if not storage.accepts_writes() or not _ends(database, settings, job_id, began, error):
             raise
 
@@ -69,5 +70,4 @@ def _is_overdue(session: Session, settings: Settings, job: Job, failed_at: datet
     since = max(at for at in known if at is not None)
     if (asked_at := evaluations.final_asked_at(session, job.id)) is not None:
         since = max(since, asked_at + timedelta(seconds=settings.replay_seconds))
-    away = outages.outage_time(session, since, now, (outages.API, outages.SWEEP, outages.STORAGE))
-    return now - away > since + STORAGE_PATIENCE
+    return outages.time_at_work(session, since, now) > STORAGE_PATIENCE

@@ -97,7 +97,7 @@ def aggregate(database: Database, settings: Settings, storage: Storage, job_id: 
     """Close the job's round if due and not being closed elsewhere.
 
     Raises:
-        StorageError, GymError, OSError: a later call tries again, until the round is overdue.
+        StorageError, GymError, OSError: a later call tries again; the first two until the round is overdue.
     """
     with database.advisory_lock(f"aggregate:{job_id}") as alone, fails_overdue_job(database, settings, storage, job_id):
         if alone:

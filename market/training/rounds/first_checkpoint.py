@@ -9,6 +9,7 @@ from market.platform.db.base import utc_now
 from market.platform.db.session import Database
 from market.platform.storage.client import Storage
 from market.platform.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge
+from market.providers.outages import service as outages
 from market.settings import Settings
 from market.training.checkpoints import repository as checkpoints_repository
 from market.training.checkpoints.base_models import base_files, base_manifest, frozen_base
@@ -45,6 +46,7 @@ def build_initial_checkpoint(database: Database, settings: Settings, storage: St
 
     Raises:
         StorageUnavailable: storage failed; retry.
+        OSError: the worker failed; retry.
     """
     with database.advisory_lock(f"checkpoint:{job_id}") as alone:
         if not alone:
@@ -83,6 +85,8 @@ def build_initial_checkpoint(database: Database, settings: Settings, storage: St
             if job is not None and job.status == JobStatus.RUNNING:
                 job.round_started_at = utc_now()  # its nodes have waited for this
             record_checkpoint(session, stored)
+            for part in (outages.STORAGE, outages.WORKER):
+                outages.record_check(session, part, works=True)
     return None
 
 

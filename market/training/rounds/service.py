@@ -21,6 +21,7 @@ from market.platform.db.base import utc_now
 from market.platform.db.session import Database, enqueue_after_commit
 from market.platform.events.service import MARKET
 from market.platform.storage.client import Storage
+from market.platform.storage.errors import StorageUnavailable
 from market.providers import service as providers
 from market.providers.outages import service as outages
 from market.settings import Settings
@@ -44,7 +45,8 @@ from training_gym.spec.config import TrainingSpec
 from training_gym.spec.costs import flops_per_unit
 
 INPUTS_UNUSABLE = "inputs_unusable"
-STORAGE_PATIENCE = timedelta(hours=3)  # a matched job holds its nodes; storage may never provide its inputs
+STORAGE_PATIENCE = timedelta(hours=3)
+"""Time at work after which a job ends whose inputs storage does not provide. It holds its nodes."""
 
 
 def dispatch(database: Database, settings: Settings, storage: Storage, job_id: str) -> None:
@@ -53,10 +55,11 @@ def dispatch(database: Database, settings: Settings, storage: Storage, job_id: s
         job = jobs_repository.job(session, job_id)
         starts = job is not None and job.status in (JobStatus.MATCHING, JobStatus.RUNNING)
         needs_checkpoint = starts and checkpoints_repository.checkpoint(session, job_id, 0) is None
-        is_overdue = job is not None and (job.matched_at or utc_now()) < utc_now() - STORAGE_PATIENCE
+        matched_at = None if job is None else job.matched_at
+        is_overdue = matched_at and outages.time_at_work(session, matched_at, utc_now()) > STORAGE_PATIENCE
     unusable = None
     if needs_checkpoint:
-        unusable = INPUTS_UNUSABLE if is_overdue else build_initial_checkpoint(database, settings, storage, job_id)
+        unusable = INPUTS_UNUSABLE if is_overdue else _build_first_checkpoint(database, settings, storage, job_id)
     with database.transaction() as session:
         job = jobs_repository.lock_job(session, job_id)
         if job is None:
@@ -74,6 +77,18 @@ def dispatch(database: Database, settings: Settings, storage: Storage, job_id: s
         if job.status == JobStatus.RUNNING:
             slot_state_uploads.request_uploads(session, settings, job)
         settle_if_decided(session, job, utc_now())
+
+
+def _build_first_checkpoint(database: Database, settings: Settings, storage: Storage, job_id: str) -> str | None:
+    """Build it as :func:`build_initial_checkpoint`; a failure of storage or worker is an outage."""
+    try:
+        return build_initial_checkpoint(database, settings, storage, job_id)
+    except (StorageUnavailable, OSError) as error:
+        is_own = isinstance(error, OSError)
+        works = not is_own and storage.accepts_writes()  # storage can refuse the content alone
+        with database.transaction() as session:
+            outages.record_check(session, outages.WORKER if is_own else outages.STORAGE, works)
+        raise
 
 
 def due_jobs(database: Database) -> list[str]:

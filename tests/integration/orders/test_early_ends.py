@@ -1,5 +1,6 @@
 """Jobs that end early: cancelled, expired, without nodes or data."""
 
+import errno
 from dataclasses import replace
 from datetime import timedelta
 
@@ -16,8 +17,10 @@ from market.jobs.models import Job
 from market.orders import amendments
 from market.orders.errors import NotCancellable
 from market.platform.db.base import utc_now
+from market.platform.storage.client import Storage
 from market.platform.storage.errors import StorageUnavailable
-from market.providers.models import AskRow
+from market.providers.models import AskRow, ComponentHeartbeat, Outage
+from market.providers.outages import service as outages
 from market.providers.record import repository as record_repository
 from market.training.leases import service as leases
 from market.training.leases.errors import LeaseLost
@@ -108,6 +111,45 @@ def test_matched_job_without_start_ends_in_time(
     world.dispatch(job_id)
     assert (world.read(job_id).status, world.read(job_id).reason) == (JobStatus.FAILED, "inputs_unusable")
     assert world.call(leases.busy_providers) == set()
+
+
+@pytest.mark.parametrize("is_recorded", [True, False], ids=["after_sweep", "before_sweep"])
+def test_outage_of_market_ends_no_matched_job(
+    world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch, is_recorded: bool
+) -> None:
+    job_id = _matched_long_ago(world, nodes, monkeypatch, StorageUnavailable("refused"))
+    until = utc_now()
+    since = until - timedelta(hours=1)
+    if is_recorded:
+        world.add(Outage(part=outages.SWEEP, starts_at=since, ends_at=until))
+    else:
+        world.add(ComponentHeartbeat(part=outages.SWEEP, seen_at=since))
+    world.dispatch(job_id)
+    assert (world.read(job_id).status, len(world.units(job_id))) == (JobStatus.RUNNING, len(nodes))
+
+
+@pytest.mark.parametrize("error", [StorageUnavailable("no answer"), OSError(errno.ENOSPC, "No space left")])
+def test_failures_of_machines_end_no_matched_job(
+    world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Storage, "accepts_writes", lambda _: False)
+        job_id = _matched_long_ago(world, nodes, monkeypatch, error)
+        seen_at = utc_now() - timedelta(hours=3)  # the last success
+        world.execute(update(Outage).values(starts_at=seen_at))
+    world.dispatch(job_id)
+    assert (world.read(job_id).status, len(world.units(job_id))) == (JobStatus.RUNNING, len(nodes))
+
+
+def _matched_long_ago(world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch, error: Exception) -> str:
+    """Return a job that was matched more than three hours ago, and whose start fails until now."""
+    job_id = world.job(nodes=len(nodes))
+    with monkeypatch.context() as patch:
+        patch.setattr(rounds, "build_initial_checkpoint", raising(error))
+        with pytest.raises(type(error)):
+            world.place(job_id, nodes)
+    world.change(Job, job_id, matched_at=utc_now() - timedelta(hours=3, minutes=30))
+    return job_id
 
 
 def test_first_round_begins_with_first_checkpoint(
