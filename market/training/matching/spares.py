@@ -85,25 +85,29 @@ def _slow_nodes(session: Session, job: Job) -> set[str]:
 
 
 def replace_nodes(session: Session, settings: Settings, job: Job, units: Sequence[Unit], stuck: Sequence[Unit]) -> bool:
-    """End the uncommitted ``stuck`` units of a round, once, if other nodes can take them.
+    """End as many uncommitted ``stuck`` units of a round, once, as other nodes can take.
 
-    A node that hangs keeps its lease by heartbeats, and a round of few replicas has no quorum without it.
+    A node that hangs keeps its lease by heartbeats, and a round of few replicas has no quorum without it. Units are
+    independent, so a quorum may need only some of their nodes replaced. The first slots come first.
 
     Args:
         units: all of the round.
+        stuck: in slot order.
+
+    Returns:
+        True if a unit was ended, so that its replica gets another node.
     """
     waiting = [unit for unit in stuck if unit.status == UnitStatus.LEASED]
     is_repeated = any(unit.reason == units_repository.ROUND_CLOSED for unit in units)
     if not waiting or is_repeated:
         return False
     failures = _failures(units)
-    free = _suitable(session, job, _supply(session, settings, job))
-    if sum(failures[one.provider] < MAX_FAILURES for one in free) < len(waiting):
-        return False
-    for unit in waiting:
+    suitable = _suitable(session, job, _supply(session, settings, job))
+    free = sum(failures[one.provider] < MAX_FAILURES for one in suitable)
+    for unit in waiting[:free]:
         for locked in leases_repository.lock_open_leases(session, job.id, unit_id=unit.id):
             abandon(session, *locked, LeaseEvent.EXPIRE, units_repository.ROUND_CLOSED)
-    return True
+    return free > 0
 
 
 def spare_count(nodes: int) -> int:

@@ -152,6 +152,21 @@ def test_hung_node_of_missing_quorum_is_replaced(world: World, nodes: list[str],
     assert world.all(select(func.coalesce(func.sum(ProviderEpoch.lost), 0))) == [0]
 
 
+def test_hung_nodes_are_replaced_by_fewer_free_ones(world: World, nodes: list[str]) -> None:
+    """The replaced one completes the quorum."""
+    job_id, free = world.running(nodes), world.node()
+    world.deliver_all(nodes[:2])
+    for node in nodes[2:]:
+        world.work(node)
+    _outlast(world, job_id)
+    world.dispatch(job_id)
+    assert world.holders(job_id) == [*nodes[:2], free, nodes[3]]
+    world.deliver(free)
+    world.start_round(job_id, ago=world.settings.round_deadline_seconds + 1)
+    _close(world, job_id)
+    assert len(world.units(job_id, round=0, included=True)) == 3
+
+
 @pytest.mark.parametrize("spares", [0, 1])
 def test_job_fails_when_no_other_node_delivers(world: World, nodes: list[str], spares: int) -> None:
     job_id = world.running(nodes)
