@@ -221,6 +221,16 @@ def build(data: Buffer | BinaryIO, put: PutBlock, *, chunk_bytes: int = CHUNK_BY
     return builder.finish().cid
 
 
+def owned_file(owner: bytes, file: Link) -> list[tuple[Cid, bytes]]:
+    """Return the blocks of the file that is ``owner`` followed by ``file``: its new root last.
+
+    The root is another for each owner, and a pin of it holds all blocks of the file.
+    """
+    name = of_block(RAW, owner)
+    root = FileNode((Link(name, len(owner), len(owner)), file)).encode()
+    return [(name, owner), (of_block(DAG_PB, root), root)]
+
+
 def cid_of_file(data: Buffer | BinaryIO) -> str:
     """Return the CID text that ``ipfs add --cid-version=1 --raw-leaves`` prints for ``data``."""
     return str(build(data, lambda _cid, _block: None))

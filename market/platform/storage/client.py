@@ -48,6 +48,14 @@ class StoredBlob:
     cid: str
     size: int
 
+    def owned_cid(self, owner: str) -> str:
+        """Return the CID of the owner's node above the file (:meth:`Storage.put_owned`)."""
+        return str(self.owned(owner)[-1][0])
+
+    def owned(self, owner: str) -> list[tuple[Cid, bytes]]:
+        """Return the blocks that an owner has above the file, the root last."""
+        return unixfs.owned_file(owner.encode(), unixfs.Link(parse(self.cid), self.size, self.size))
+
 
 class Storage:
     """Client of one IPFS node: stores, reads and pins. Safe for threads and after a fork.
@@ -98,7 +106,7 @@ class Storage:
         Raises:
             InvalidCid, BlobNotFound, BlobCorrupt, StorageUnavailable: see :meth:`get`.
         """
-        builder = unixfs.FileBuilder(self._put_node)
+        builder = unixfs.FileBuilder(self._put_verified)
         with _content_errors():
             for cid, size in pieces:
                 for leaf in unixfs.leaf_links(parse(cid), size, self._block):
@@ -114,9 +122,19 @@ class Storage:
         """
         if len(data) > MAX_BLOCK_BYTES:
             raise _too_large(MAX_BLOCK_BYTES)
-        opts = {"cid-codec": "raw", "mhtype": "sha2-256", "cid-base": "base32", "pin": "true"}
-        answer = self._retry(lambda: self._client().block.put(io.BytesIO(data), opts=dict(opts)))
-        return _checked(answer["Key"], of_block(RAW, data), len(data))
+        return self._put_verified(of_block(RAW, data), data, pin=True)
+
+    def put_owned(self, file: StoredBlob, owner: str) -> str:
+        """Store a node above a file that only ``owner`` has, without a pin; return its CID.
+
+        IPFS does not count pins. A pin of this node keeps the file, and ends without effect on the file's other pins.
+
+        Raises:
+            InvalidCid, BlobCorrupt, StorageUnavailable: see :meth:`put`.
+        """
+        for cid, block in file.owned(owner):
+            self._put_verified(cid, block)
+        return file.owned_cid(owner)
 
     def get(self, cid: str, *, max_bytes: int) -> bytes:
         """Return a whole file, verified.
@@ -239,10 +257,11 @@ class Storage:
             )
         return self._local.client
 
-    def _put_node(self, cid: Cid, block: Buffer) -> None:
-        opts = {"cid-codec": "dag-pb", "mhtype": "sha2-256", "cid-base": "base32", "pin": "false"}
+    def _put_verified(self, cid: Cid, block: Buffer, pin: bool = False) -> StoredBlob:
+        codec = "raw" if cid.codec == RAW else "dag-pb"
+        opts = {"cid-codec": codec, "mhtype": "sha2-256", "cid-base": "base32", "pin": str(pin).lower()}
         answer = self._retry(lambda: self._client().block.put(io.BytesIO(block), opts=dict(opts)))
-        _checked(answer["Key"], cid, len(block))
+        return _checked(answer["Key"], cid, len(block))
 
     def _add(self, pieces: Iterable[Buffer], max_bytes: int, pin: bool) -> StoredBlob:
         builder = unixfs.FileBuilder(lambda _cid, _block: None)

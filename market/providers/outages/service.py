@@ -45,8 +45,9 @@ def report(session: Session, part: str, gap: timedelta) -> Outage | None:
 
 
 def record_check(session: Session, part: str, works: bool) -> None:
-    """Record a check of storage or of a worker. A failure extends the outage since the last success.
+    """Record a check of storage or a worker.
 
+    A failure extends the outage since the last success.
     Without an earlier success, the outage begins a minute ago. Checks run only while a task depends on the part.
     """
     now = database_now(session)

@@ -95,6 +95,7 @@ def store_checkpoint(
     outer_state: Sequence[bytes | memoryview] | None = None,
     update: bytes = b"",
     aggregation: str | None = None,
+    pin: bool = True,
 ) -> StoredCheckpoint:
     """Store the model after ``round_`` rounds; equal arguments give an equal CID.
 
@@ -103,25 +104,26 @@ def store_checkpoint(
         outer_state: input file of the next outer step in pieces; None before the first.
         update: encoded outer step from the parent's parameters; empty if nodes fetch the whole model.
         aggregation: CID of the record of the aggregated payloads; None for the initial checkpoint.
+        pin: pin each file itself.
 
     Raises:
         StorageError: storage failed.
     """
-    model = storage.put(state_pieces(parameters), max_bytes=state_bytes(spec))
-    state = None if outer_state is None else storage.put(outer_state, max_bytes=outer_state_bytes(spec)).cid
+    model = storage.put(state_pieces(parameters), max_bytes=state_bytes(spec), pin=pin)
+    state = None if outer_state is None else storage.put(outer_state, max_bytes=outer_state_bytes(spec), pin=pin).cid
     manifest = CheckpointManifest(
         job_id=job_id,
         round=round_,
         parent=parent,
         model=model.cid,
         outer_state=state,
-        update=storage.put(update, max_bytes=state_bytes(spec)).cid if update else None,
+        update=storage.put(update, max_bytes=state_bytes(spec), pin=pin).cid if update else None,
         aggregation=aggregation,
         slot_states={str(slot): cid for slot, cid in slot_states.items()},
         data_cursor=round_ * spec.training.inner_steps,
         spec_hash=spec.spec_hash(),
     )
-    return StoredCheckpoint(storage.put(manifest.to_bytes(), max_bytes=MAX_MANIFEST_BYTES).cid, manifest)
+    return StoredCheckpoint(storage.put(manifest.to_bytes(), max_bytes=MAX_MANIFEST_BYTES, pin=pin).cid, manifest)
 
 
 def load_parameters(storage: Storage, spec: TrainingSpec, manifest_cid: str) -> Arrays:

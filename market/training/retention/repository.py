@@ -15,10 +15,15 @@ from market.training.leases.models import Lease
 from market.training.units.models import Unit
 
 
-def ended_before(session: Session, before: datetime, limit: int) -> Sequence[str]:
-    """Return jobs that ended before then and are not purged, oldest first."""
+def ended_before(session: Session, before: datetime, unmatched_before: datetime, limit: int) -> Sequence[Job]:
+    """Return jobs that ended before then and are not purged, oldest first.
+
+    Args:
+        unmatched_before: for jobs without nodes whose deposit is refunded.
+    """
     ended_at = func.coalesce(Job.settled_at, Job.created_at)  # a rejected job has no settlement
-    query = select(Job.id).where(Job.released_at.is_(None), Job.status.in_(TERMINAL_STATUSES), ended_at < before)
+    is_due = or_(ended_at < before, Job.matched_at.is_(None) & (Job.settled_at < unmatched_before))
+    query = select(Job).where(Job.released_at.is_(None), Job.status.in_(TERMINAL_STATUSES), is_due)
     return session.scalars(query.order_by(ended_at).limit(limit)).all()
 
 

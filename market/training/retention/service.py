@@ -6,6 +6,9 @@ So are final models that verifiers evaluated and that became no checkpoint. File
 starts from, and of the last one, are kept too.
 A job is marked after all deletions, so that an interrupted purge is repeated.
 
+A job that never had nodes is purged a day after its refund. Its inputs and its first checkpoint are released too:
+they are pinned before the match, and a cancellation before it is free.
+
 A state that was revealed for a replay is released when its unit cannot be disputed any more. A published state of a
 checkpoint is released when a newer one has proven holders (:mod:`market.training.replication.pins`). States
 of rejected units are evidence and stay.
@@ -28,9 +31,13 @@ from market.training.leases.verification_hooks import hooks
 from market.training.replication import repository as replication_repository
 from market.training.replication.release import unpin_unneeded
 from market.training.retention import repository
+from market.training.rounds.first_checkpoint import release_unmatched
 from market.training.units import repository as units_repository
 from training_gym.spec.manifests import MAX_MANIFEST_BYTES
 from training_gym.units.checkpoint import CheckpointManifest
+
+UNMATCHED_KEPT = timedelta(days=1)
+"""Retention of the data of jobs that never had nodes, like that of files that were never accepted."""
 
 JOBS_PER_RUN = 10
 """Jobs per sweep."""
@@ -42,12 +49,17 @@ ROWS_PER_BATCH = 1_000
 def purge_expired(database: Database, storage: Storage, kept: timedelta, now: datetime) -> int:
     """Purge the data of jobs that ended longer than ``kept`` ago; return the number of jobs."""
     with database.transaction() as session:
-        due = repository.ended_before(session, now - kept, JOBS_PER_RUN)
-    for done, job_id in enumerate(due):
+        found = repository.ended_before(session, now - kept, now - UNMATCHED_KEPT, JOBS_PER_RUN)
+        due = [(job.id, job.matched_at is not None) for job in found]
+    purged = 0
+    for job_id, had_nodes in due:
         try:
-            _release_files(database, storage, job_id)
+            if had_nodes:
+                _release_files(database, storage, job_id)
+            elif not release_unmatched(database, storage, job_id):
+                continue
         except StorageUnavailable:
-            return done  # the next sweep retries
+            return purged  # the next sweep retries
         for delete in (repository.delete_leases, delete_events):
             deleted = ROWS_PER_BATCH
             while deleted == ROWS_PER_BATCH:
@@ -55,7 +67,8 @@ def purge_expired(database: Database, storage: Storage, kept: timedelta, now: da
                     deleted = delete(session, job_id, ROWS_PER_BATCH)
         with database.transaction() as session:
             repository.mark_released(session, job_id, now)
-    return len(due)
+        purged += 1
+    return purged
 
 
 def _release_files(database: Database, storage: Storage, job_id: str) -> None:

@@ -1,18 +1,20 @@
-"""First checkpoint of a job, with the pins of its inputs."""
+"""First checkpoint of a job, with the pins of its inputs, and their release."""
 
-from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from market.domain.lifecycle import JobStatus
 from market.jobs import repository as jobs_repository
+from market.jobs.models import Job
 from market.platform.db.base import utc_now
 from market.platform.db.session import Database
 from market.platform.storage.client import Storage
 from market.platform.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge
 from market.providers.outages import service as outages
 from market.settings import Settings
+from market.training.checkpoints import own_pins
 from market.training.checkpoints import repository as checkpoints_repository
-from market.training.checkpoints.base_models import base_files, base_manifest, frozen_base
+from market.training.checkpoints.base_models import base_files, frozen_base
 from market.training.checkpoints.service import (
     load_outer,
     load_parameters,
@@ -22,20 +24,17 @@ from market.training.checkpoints.service import (
     store_checkpoint,
     validation_split,
 )
-from market.training.uploads import repository as uploads_repository
 from training_gym.aggregate.outer_step import outer_state_pieces
-from training_gym.data.dataset import DatasetManifest
 from training_gym.evaluate.extent import is_first_by_market
 from training_gym.model.folder import load_files
 from training_gym.model.layout import Arrays, initial_parameters
 from training_gym.spec.config import TrainingSpec
-from training_gym.spec.errors import GymError
-from training_gym.spec.manifests import MAX_MANIFEST_BYTES
+from training_gym.spec.errors import GymError, SpecError
 from training_gym.units.checkpoint import load_state
 
 _BASE_UNUSABLE, _START_UNUSABLE, _DATASET_UNUSABLE = "base_unusable", "start_unusable", "dataset_unusable"
-_WAITED_FOR_BYTES = 4 << 30
-"""Bytes of a split that a worker waits for from other IPFS nodes. A larger split must be local."""
+STARTING = (JobStatus.MATCHING, JobStatus.RUNNING)
+"""States of a job that may lack its first checkpoint."""
 
 
 def build_initial_checkpoint(database: Database, settings: Settings, storage: Storage, job_id: str) -> str | None:
@@ -53,17 +52,20 @@ def build_initial_checkpoint(database: Database, settings: Settings, storage: St
             return None
         with database.transaction() as session:
             job = jobs_repository.job(session, job_id)
-            if job is None or checkpoints_repository.checkpoint(session, job_id, 0) is not None:
+            is_known = checkpoints_repository.checkpoint(session, job_id, 0) is not None
+            if job is None or is_known or job.status not in STARTING:
                 return None
         spec, reason = TrainingSpec.from_dict(job.spec), _BASE_UNUSABLE
         try:
-            _pin_base(database, storage, spec)
+            own_pins.pin(storage, job_id, own_pins.base_files(storage, spec))
             frozen_base(storage, settings, spec)
             if spec.start_checkpoint is not None or spec.start_model is not None:
                 reason = _START_UNUSABLE
             parameters, outer_state = _initial_state(storage, settings, spec)
+            own_pins.pin(storage, job_id, own_pins.start_files(storage, spec))
             reason = _DATASET_UNUSABLE
-            _pin_dataset(database, storage, spec)
+            own_pins.pin(storage, job_id, own_pins.dataset_files(storage, spec))
+            size = validation_split(storage, spec).order.size  # a malformed split ends the job before more is stored
             stored = store_checkpoint(
                 storage,
                 spec,
@@ -73,8 +75,9 @@ def build_initial_checkpoint(database: Database, settings: Settings, storage: St
                 parameters=parameters,
                 slot_states={},
                 outer_state=outer_state,
+                pin=False,
             )
-            size = validation_split(storage, spec).order.size  # a malformed split fails the job here
+            own_pins.pin(storage, job_id, own_pins.stored_files(storage, stored.files))
             # Otherwise nodes evaluate it. A job that waits for nodes may never train.
             if job.matched_at is not None and is_first_by_market(spec, size):
                 stored = replace(stored, loss=model_loss(storage, settings, spec, parameters, 0))
@@ -107,22 +110,22 @@ def _initial_state(
     return initial_parameters(spec), None
 
 
-def _pin_base(database: Database, storage: Storage, spec: TrainingSpec) -> None:
-    if spec.base is not None:
-        files = base_manifest(storage, spec.base).files.values()
-        _pin(database, storage, spec.base, [(one.cid, one.size) for one in files])
+def release_unmatched(database: Database, storage: Storage, job_id: str) -> bool:
+    """Unpin all that a job without nodes pinned; return False while a worker still builds.
 
-
-def _pin_dataset(database: Database, storage: Storage, spec: TrainingSpec) -> None:
-    manifest = DatasetManifest.from_bytes(storage.get(spec.dataset, max_bytes=MAX_MANIFEST_BYTES))
-    shards = (*manifest.train, *manifest.validation)
-    _pin(database, storage, spec.dataset, [(shard.cid, manifest.size_of(shard)) for shard in shards])
-
-
-def _pin(database: Database, storage: Storage, manifest: str, files: Sequence[tuple[str, int]]) -> None:
-    """Pin a manifest and its files, which are given with their sizes in bytes."""
-    with database.transaction() as session:  # an expiring upload of the same file must not unpin it
-        uploads_repository.detach_pins(session, [manifest, *(cid for cid, _ in files)])
-    storage.pin(manifest)
-    for cid, size in files:
-        storage.pin(cid, size=min(size, _WAITED_FOR_BYTES))
+    Raises:
+        StorageUnavailable: some files are still pinned; retry.
+    """
+    with database.advisory_lock(f"checkpoint:{job_id}") as alone:
+        if not alone:
+            return False
+        with database.transaction() as session:
+            document = session.get_one(Job, job_id).spec
+            first = checkpoints_repository.checkpoint(session, job_id, 0)
+            stored = [] if first is None else first.file_cids
+        with suppress(SpecError):  # of an earlier release, whose pins are not the job's own
+            own_pins.release(storage, job_id, TrainingSpec.from_dict(document), stored)
+        with database.transaction() as session:
+            if (first := checkpoints_repository.checkpoint(session, job_id, 0)) is not None:
+                first.file_cids = []
+    return True

@@ -32,7 +32,7 @@ from market.training.leases.schemas import LeaseKind
 from market.training.leases.service import cancel_now, create_lease, stop_training
 from market.training.matching import spares
 from market.training.replication import pins, slot_state_uploads
-from market.training.rounds.first_checkpoint import build_initial_checkpoint
+from market.training.rounds.first_checkpoint import STARTING, build_initial_checkpoint
 from market.training.rounds.state import REPORT_OF_ANOTHER_JOB, RoundState, round_state
 from market.training.units import repository as units_repository
 from market.training.units import slot_states
@@ -53,7 +53,7 @@ def dispatch(database: Database, settings: Settings, storage: Storage, job_id: s
     """Do all steps that are due for a job in its current status."""
     with database.transaction() as session:
         job = jobs_repository.job(session, job_id)
-        starts = job is not None and job.status in (JobStatus.MATCHING, JobStatus.RUNNING)
+        starts = job is not None and job.status in STARTING
         needs_checkpoint = starts and checkpoints_repository.checkpoint(session, job_id, 0) is None
         matched_at = None if job is None else job.matched_at
         is_overdue = matched_at and outages.time_at_work(session, matched_at, utc_now()) > STORAGE_PATIENCE

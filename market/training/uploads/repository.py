@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from sqlalchemy import delete, exists, func, or_, select, update
+from sqlalchemy import delete, exists, func, or_, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
@@ -65,11 +65,6 @@ def uploads_for(session: Session, purposes: str) -> Sequence[Upload]:
     """Return the uploads whose purposes start with ``purposes``, oldest first."""
     query = select(Upload).where(Upload.purpose.startswith(purposes, autoescape=True))
     return session.scalars(query.order_by(Upload.touched_at)).all()
-
-
-def detach_pins(session: Session, cids: Collection[str]) -> None:
-    """Keep these files pinned for another use when an upload of them expires."""
-    session.execute(update(Upload).where(Upload.cid.in_(cids)).values(pinned_here=False))
 
 
 def last_changes(session: Session, unit_ids: Collection[int], purpose: str) -> dict[int, datetime]:

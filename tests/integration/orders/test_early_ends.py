@@ -3,6 +3,7 @@
 import errno
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from kit.errors import raising
@@ -31,6 +32,7 @@ from market.training.units import service as units
 from market.training.uploads import service as uploads
 from market.training.uploads.models import Upload
 from training_gym.data.dataset import DatasetManifest, describe_shard
+from zoo_compute.content.blockstore import BlockStore
 
 
 def test_job_without_capacity_fails_and_frees_nodes(world: World, nodes: list[str]) -> None:
@@ -171,7 +173,7 @@ def test_first_round_begins_with_first_checkpoint(
     assert world.read(job_id).current_round == 1
 
 
-def test_job_dataset_survives_release_of_equal_unit_file(world: World, nodes: list[str]) -> None:
+def test_job_dataset_survives_release_of_equal_unit_file(world: World, nodes: list[str], ipfs: dict[str, str]) -> None:
     """A node may upload a known dataset as its payload and never deliver it."""
     [unit, *_] = world.units(world.running(nodes))
     split = describe_shard(world.storage.put(TEXT * 2, max_bytes=2**20).cid, TEXT * 2)
@@ -182,7 +184,8 @@ def test_job_dataset_survives_release_of_equal_unit_file(world: World, nodes: li
     world.spec = replace(world.spec, dataset=manifest)
     rounds.build_initial_checkpoint(world.database, world.settings, world.storage, world.job())
     assert uploads.delete_stale(world.database, world.storage, utc_now()) == 1
-    assert world.storage.is_pinned(split.cid)
+    BlockStore(Path(ipfs["directory"])).collect()
+    assert world.storage.get(split.cid, max_bytes=2**20) == TEXT * 2
 
 
 def test_cancelled_running_job_pays_delivered_units(world: World, nodes: list[str]) -> None:

@@ -1,15 +1,17 @@
 """Deletion of old jobs and rounds, and records that the market keeps permanently."""
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from kit.api.clients import sign_in
 from kit.errors import raising
-from kit.jobs.jobs_fixtures import World
+from kit.jobs.jobs_fixtures import TEXT, World
 from sqlalchemy import func, select, update
 
 from market.auctions import service as auctions
@@ -19,16 +21,21 @@ from market.jobs.models import Job
 from market.platform.db.base import utc_now
 from market.platform.events.models import AuditEvent, JobEventRow
 from market.platform.storage.client import Storage
+from market.platform.storage.errors import BlobNotFound
+from market.training.checkpoints import own_pins
 from market.training.checkpoints.models import Checkpoint, Pin
 from market.training.leases.models import Lease
 from market.training.replication import release
 from market.training.retention import service as retention
+from market.training.rounds.first_checkpoint import build_initial_checkpoint
 from market.training.units.models import Unit
+from training_gym.data.dataset import DatasetManifest, describe_shard
 from training_gym.spec.manifests import MAX_MANIFEST_BYTES
 from training_gym.units.checkpoint import CheckpointManifest
 from training_gym.units.continuations import continuation
 from zoo_compute.audit.auction import replay
 from zoo_compute.base.errors import Mismatch
+from zoo_compute.content.blockstore import BlockStore
 
 KEPT = timedelta(days=180)
 DAY = timedelta(days=1)
@@ -71,6 +78,18 @@ def pinned(world: World, cids: Sequence[str | None]) -> set[bool]:
     return {world.storage.is_pinned(cid) for cid in cids if cid is not None}
 
 
+def stored(world: World, files: Sequence[str], ipfs: dict[str, str]) -> set[bool]:
+    """Collect garbage; return True for files that storage still has, False for others."""
+    BlockStore(Path(ipfs["directory"])).collect()
+    found = set()
+    for cid in files:
+        try:
+            found.add(bool(world.storage.get(cid, max_bytes=2**24)))
+        except BlobNotFound:
+            found.add(False)
+    return found
+
+
 def for_training(world: World, job_id: str) -> list[str]:
     found = []
     for checkpoint in checkpoints(world, job_id)[:-1]:
@@ -79,7 +98,9 @@ def for_training(world: World, job_id: str) -> list[str]:
     return found
 
 
-def test_old_job_keeps_files_needed_for_receipt(world: World, trained: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_job_keeps_files_needed_for_receipt(
+    world: World, trained: str, ipfs: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(retention, "ROWS_PER_BATCH", 3)  # as of a job with many
     monkeypatch.setattr(release, "FILES_PER_BATCH", 1)
     units, states = world.units(trained), public_states(world, trained)
@@ -92,12 +113,12 @@ def test_old_job_keeps_files_needed_for_receipt(world: World, trained: str, monk
     assert count(world, Lease, trained) > 4
     end(world, trained, KEPT - DAY)
     assert forget(world) == 0
-    assert pinned(world, [*gone, *payloads, *of_checkpoints]) == {True}
+    assert stored(world, [*gone, *payloads, *of_checkpoints], ipfs) == {True}
     end(world, trained, KEPT + DAY)
     assert forget(world) == 1
 
     assert pinned(world, [*gone]) == {False}
-    assert pinned(world, [*payloads, *of_checkpoints]) == {True}
+    assert stored(world, [*payloads, *of_checkpoints], ipfs) == {True}
     assert {cid for one in checkpoints(world, trained) for cid in one.file_cids} == of_checkpoints
     assert not public_states(world, trained)
     assert (count(world, Lease, trained), count(world, JobEventRow, trained)) == (0, 0)
@@ -214,6 +235,67 @@ def test_job_is_not_marked_while_storage_down(world: World, trained: str) -> Non
     assert forget(world, Storage("http://127.0.0.1:1", timeout=1.0)) == 0
     assert count(world, Lease, trained)
     assert forget(world) == 1
+
+
+@pytest.fixture
+def unmatched(world: World) -> str:
+    """Return an order with its first checkpoint, whose dataset no upload pinned."""
+    text = TEXT + secrets.token_hex(16).encode()
+    split = describe_shard(world.storage.put(text, max_bytes=2**20, pin=False).cid, text)
+    manifest = DatasetManifest((split,), (split,)).to_bytes()
+    world.spec = replace(world.spec, dataset=world.storage.put(manifest, max_bytes=2**20, pin=False).cid)
+    return dispatched(world)
+
+
+def dispatched(world: World) -> str:
+    job_id = world.job()
+    world.dispatch(job_id)
+    return job_id
+
+
+def files_of(world: World, job_id: str) -> list[str]:
+    """Return the CIDs of the job's dataset, two, and of its first checkpoint."""
+    dataset = own_pins.dataset_files(world.storage, world.spec)
+    return [*dict.fromkeys(one.cid for one in dataset), *checkpoints(world, job_id)[0].file_cids]
+
+
+def test_order_without_nodes_releases_its_files(world: World, unmatched: str, ipfs: dict[str, str]) -> None:
+    files = files_of(world, unmatched)
+    own = [one.owned_cid(unmatched) for one in own_pins.stored_files(world.storage, files)]
+    end(world, unmatched, DAY - timedelta(minutes=1))
+    assert forget(world) == 0
+    end(world, unmatched, DAY)
+    with world.database.advisory_lock(f"checkpoint:{unmatched}"):  # a worker still pins its dataset
+        assert forget(world) == 0
+    assert forget(world, Storage("http://127.0.0.1:1", timeout=1.0)) == 0
+    assert (pinned(world, own), stored(world, files, ipfs)) == ({True}, {True})
+    assert forget(world) == 1
+    assert (pinned(world, own), stored(world, files[:2], ipfs)) == ({False}, {False})
+    assert checkpoints(world, unmatched)[0].file_cids == []
+    assert forget(world) == 0
+
+
+@pytest.mark.parametrize("kept_by", ["order", "job", "upload"])
+def test_release_leaves_files_of_others(
+    world: World, nodes: list[str], unmatched: str, ipfs: dict[str, str], kept_by: str
+) -> None:
+    files = files_of(world, unmatched)[:2]
+    if kept_by == "upload":
+        for cid in files:
+            world.storage.pin(cid)
+    else:
+        files = files_of(world, dispatched(world) if kept_by == "order" else world.running(nodes))
+    end(world, unmatched, DAY)
+    assert forget(world) == 1
+    assert stored(world, files, ipfs) == {True}
+
+
+def test_ended_order_builds_no_checkpoint(world: World) -> None:
+    """Its release may be over."""
+    job_id = world.job()
+    end(world, job_id, DAY)
+    assert build_initial_checkpoint(world.database, world.settings, world.storage, job_id) is None
+    assert checkpoints(world, job_id) == []
 
 
 def test_hot_spares_of_old_job_receive_end(api: httpx.Client, world: World, trained: str) -> None:

@@ -18,9 +18,10 @@ from market.orders.errors import InvalidDataset
 from market.orders.inputs import require_dataset
 from market.platform.storage.client import Storage, StoredBlob
 from market.platform.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge, StorageUnavailable
-from market.training.rounds import first_checkpoint
+from market.training.checkpoints import own_pins
 from training_gym.data.dataset import MAX_SHARD_TOKENS, DatasetManifest, Shard
 from training_gym.spec.config import TrainingSpec
+from zoo_compute.content.blockstore import BlockStore
 from zoo_protocol.content import unixfs
 from zoo_protocol.content.cid import InvalidCid, digest_of
 from zoo_protocol.content.unixfs import cid_of_file
@@ -85,8 +86,23 @@ def test_dataset_transfer_time_grows_with_size(store, monkeypatch):
     dataset = storage.put(DatasetManifest(*shards, dtype="uint32", vocab_size=9).to_bytes(), max_bytes=1 << 20).cid
     sizes: list[int] = []
     monkeypatch.setattr(storage, "pin", lambda _cid, size=0: sizes.append(size))
-    first_checkpoint._pin_dataset(mock.MagicMock(), storage, mock.Mock(dataset=dataset))
-    assert sizes == [0, 4 << 30, 4_000_000]
+    own_pins.pin(storage, "job", own_pins.dataset_files(storage, mock.Mock(dataset=dataset)))
+    assert sizes == [storage.stat(dataset), 4 << 30, 4_000_000]
+
+
+@pytest.mark.parametrize("data", [b"one block", SEVERAL], ids=["block", "tree"])
+def test_owned_pins_of_file_are_independent(store, storage, data):
+    file = storage.put(data, max_bytes=1 << 20)
+    for owner in ("a", "b"):
+        storage.pin(storage.put_owned(file, owner))
+    storage.unpin(file.cid)
+    storage.unpin(file.owned_cid("a"))
+    BlockStore(store.directory).collect()
+    assert storage.get(file.owned_cid("b"), max_bytes=1 << 20) == b"b" + data
+    storage.unpin(file.owned_cid("b"))
+    BlockStore(store.directory).collect()
+    with pytest.raises(BlobNotFound):
+        storage.get(file.cid, max_bytes=1 << 20)
 
 
 @pytest.mark.parametrize("claimed", [4, 6, 1 << 28])
