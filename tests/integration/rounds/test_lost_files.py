@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from kit.engines.lost_files import lose
 from kit.errors import raising
 from kit.jobs.aggregation_tree_fixtures import in_one_place, leaves_of, nodes_far_apart, work, work_leaves  # noqa: F401  (fixture)
 from kit.jobs.jobs_fixtures import World
@@ -89,10 +90,7 @@ def test_round_continues_without_lost_payloads(
 
 def test_lost_checkpoint_and_payloads_exclude_no_node(world: World, far_apart: list[str], ipfs: dict[str, str]) -> None:
     job_id = world.delivered_job(far_apart)
-    manifest = world.checkpoint(job_id, 0)
-    for cid in (manifest, world.units(job_id)[0].payload_cid or ""):
-        world.storage.unpin(cid)
-    assert BlockStore(Path(ipfs["directory"])).collect()
+    lose(ipfs, world.checkpoint(job_id, 0), world.units(job_id)[0].payload_cid or "")
     with suppress(BlobNotFound):
         world.aggregate(job_id)
     for task in world.wakes.seen:
@@ -126,8 +124,7 @@ def assert_ended_and_paid(world: World, job_id: str) -> None:
 
 def test_last_round_without_dataset_ends_in_time(world: World, nodes: list[str], ipfs: dict[str, str]) -> None:
     job_id = world.delivered_job(nodes, rounds=1)
-    world.storage.unpin(world.spec.dataset)
-    assert BlockStore(Path(ipfs["directory"])).collect()
+    lose(ipfs, world.spec.dataset)
     for _ in range(2):
         with pytest.raises(BlobNotFound):
             world.aggregate(job_id)
@@ -203,8 +200,7 @@ def test_round_without_its_checkpoint_ends_in_time(world: World, far_apart: list
     """No leaf of the tree can be summarised."""
     job_id = world.delivered_job(far_apart)
     world.aggregate(job_id)
-    world.storage.unpin(world.checkpoint(job_id, 0))
-    assert BlockStore(Path(ipfs["directory"])).collect()
+    lose(ipfs, world.checkpoint(job_id, 0))
     with pytest.raises(BlobNotFound):
         work_leaves(world, job_id)
     trained_long_ago(world, job_id)

@@ -2,9 +2,9 @@
 
 import secrets
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
+from kit.engines.lost_files import lose
 from kit.verification.verification_fixtures import VerificationWorld
 from sqlalchemy import delete, select, update
 
@@ -19,7 +19,6 @@ from market.training.leases import repository as leases_repository
 from market.training.leases import service as leases
 from market.training.leases.models import Lease
 from market.training.leases.schemas import LeaseKind
-from zoo_compute.content.blockstore import BlockStore
 from zoo_protocol.hashing import to_hex
 
 pytestmark = pytest.mark.usefixtures("unit_ids", "verifiers")
@@ -159,8 +158,7 @@ def test_refusal_is_excused_when_file_is_unreadable(
     cid = sample.state_cid if segment else unit.start_checkpoint_cid
     assert cid is not None
     first, content = world.asked(), world.storage.get(cid, max_bytes=2**20)
-    world.storage.unpin(cid)
-    assert BlockStore(Path(ipfs["directory"])).collect()
+    lose(ipfs, cid)
     assert world.storage.accepts_writes()
     world.give_up(first, LeaseKind.REPLAY, "input_missing")
     world.advance()
