@@ -53,7 +53,9 @@ def test_units_evaluate_their_start(world: World, nodes: list[str], monkeypatch:
     assert row is not None
     assert (row.validation_loss, row.validation_error) == (f"{found.loss:.6f}", f"{found.error:.6f}")
     assert row.validation_samples == found.samples
-    first, second = [event.data for event in world.all(select(JobEventRow)) if event.kind == "validation"]
+    first, second = [
+        event.data for event in world.all(select(JobEventRow).order_by(JobEventRow.id)) if event.kind == "validation"
+    ]
     assert [(one["round"], one["validation_samples"]) for one in (first, second)] == [(0, 16), (1, 6)]
 
 

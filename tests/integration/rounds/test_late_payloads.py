@@ -5,10 +5,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from kit.jobs.aggregation_tree_fixtures import leaves_of
 from kit.jobs.jobs_fixtures import World
 from kit.jobs.unit_results import Work
 from kit.payments.cancelled_jobs import cancel_now
-from sqlalchemy import select
 
 from market.domain.lifecycle import JobStatus, UnitStatus
 from market.jobs.models import Job
@@ -16,7 +16,6 @@ from market.payments.payables import service as payables
 from market.platform.db.base import utc_now
 from market.training.aggregation import service as aggregation
 from market.training.aggregation import tree
-from market.training.aggregation.models import AggregationLeaf
 from market.training.checkpoints.service import PIN_GRACE, load_outer, load_parameters
 from market.training.leases import errors as leases_errors
 from market.training.leases import expiry
@@ -227,7 +226,7 @@ def test_tree_aggregates_late_payloads_bit_exactly(world: World, nodes: list[str
         patch.setattr("market.training.aggregation.tree.leaves", lambda groups: [[4, 0], [2], [1, 3]])
         world.settings = world.settings.model_copy(update={"tree_aggregation_min_values": 0})
         world.aggregate(job_id)
-    numbers = world.call(lambda session: [row.leaf for row in session.scalars(select(AggregationLeaf))])
+    numbers = [row.leaf for row in leaves_of(world, job_id)]
     assert numbers == [0, 1, 2]
     for leaf in [*numbers, *numbers]:
         tree.work_leaf(world.database, world.settings, world.storage, job_id, 1, leaf)
