@@ -19,6 +19,8 @@ from training_gym.model.tensors import Vector
 from training_gym.spec.config import TrainingSpec
 
 _WEIGHTS = struct.Struct("<qq")
+_RULES = 2
+"""Version of summaries and of the rules that decide from them. Raise it with every change of either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,7 @@ class Summary:
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object; integers as decimal strings, sketches as base64 of int64."""
         return {
+            "rules": _RULES,
             "measurements": {
                 str(slot): [
                     str(item.squared_norm),
@@ -45,9 +48,14 @@ class Summary:
             "refused": {str(slot): [verdict.code, verdict.message] for slot, verdict in self.refused.items()},
         }
 
+    @staticmethod
+    def is_of_these_rules(document: Mapping[str, Any]) -> bool:
+        """Return False for an object of another release, which may decide otherwise."""
+        return document.get("rules") == _RULES
+
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "Summary":
-        """Return the summary in an object of :meth:`to_json`."""
+        """Return the summary in an object of :meth:`to_json`, of these rules."""
         return cls(
             {
                 int(slot): Measurement(

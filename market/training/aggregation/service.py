@@ -213,7 +213,7 @@ def _load(database: Database, settings: Settings, job_id: str) -> _Round | None:
         if rollback is not None and (state.can_close(utc_now()) or rollback.reason == DIVERGED):
             return _rolled_back(job, spec, checkpoint, units, rollback)
         leaves = aggregation_repository.leaves_of_round(session, job_id, number)
-        if not tree.still_delivered(leaves, units):  # the next sweep drops these leaves
+        if not tree.is_usable(leaves, units):  # the next sweep drops these leaves
             return None
         if not leaves:
             if not state.can_close(utc_now()):

@@ -5,7 +5,7 @@ payloads; then, once all leaves are summarised, sum the included ones. Tasks are
 ones. The seed identifies the payloads of a plan: results computed for another plan are not stored.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import structlog
@@ -88,9 +88,15 @@ def inputs_of(leaf: AggregationLeaf) -> list[AggregationInput]:
     return [AggregationInput(**part) for part in leaf.parts]
 
 
-def still_delivered(found: Sequence[AggregationLeaf], units: Mapping[int, Unit]) -> bool:
-    """Return False if a unit of the leaves was rejected after they were planned."""
-    return all_delivered([part for leaf in found for part in inputs_of(leaf)], units)
+def is_usable(found: Sequence[AggregationLeaf], units: Mapping[int, Unit]) -> bool:
+    """Return False if a unit was rejected after the leaves were planned, or rules have changed."""
+    delivered = all_delivered([part for leaf in found for part in inputs_of(leaf)], units)
+    return delivered and _have_these_rules(found)
+
+
+def _have_these_rules(found: Iterable[AggregationLeaf]) -> bool:
+    """Return False if another release summarised a leaf: leaves that decide otherwise make no sum."""
+    return all(leaf.summary is None or Summary.is_of_these_rules(leaf.summary) for leaf in found)
 
 
 def all_delivered(parts: Sequence[AggregationInput], units: Mapping[int, Unit]) -> bool:
@@ -147,7 +153,7 @@ def exclude_lost_payloads(database: Database, job_id: str, lost: PayloadsLost) -
 
 
 def drop_stale_leaves(database: Database, storage: Storage, job_id: str) -> None:
-    """Delete the trees of closed rounds, and of the current one if a planned unit was rejected.
+    """Delete the trees of closed rounds, and of the current one if it is not usable any more.
 
     Raises:
         StorageUnavailable: the sums were not unpinned; the next call does it.
@@ -160,7 +166,7 @@ def drop_stale_leaves(database: Database, storage: Storage, job_id: str) -> None
             return
         number = job.current_round if job is not None and job.status == JobStatus.RUNNING else None
         current = [leaf for leaf in found if leaf.round == number]
-        if number is not None and still_delivered(current, units_repository.units_and_late(session, job_id, number)):
+        if number is not None and is_usable(current, units_repository.units_and_late(session, job_id, number)):
             found = [leaf for leaf in found if leaf.round != number]
     for leaf in found:
         if leaf.sum_cid is not None:
@@ -210,6 +216,8 @@ def _due(database: Database, job_id: str, round_: int, leaf: int) -> _LeafTask |
         job = jobs_repository.job(session, job_id)
         checkpoint = checkpoints_repository.checkpoint(session, job_id, round_)
         if leaf not in found or job is None or job.status != JobStatus.RUNNING or checkpoint is None:
+            return None
+        if not _have_these_rules(found.values()):  # the next sweep drops these leaves
             return None
         own = found[leaf]
         summaries = [Summary.from_json(row.summary) for row in found.values() if row.summary is not None]

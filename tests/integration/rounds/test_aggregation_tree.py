@@ -25,6 +25,7 @@ from market.jobs import repository as jobs_repository
 from market.orders import amendments
 from market.training.aggregation import service as aggregation
 from market.training.aggregation import tree
+from market.training.aggregation.models import AggregationLeaf
 from market.training.units import service as units
 from training_gym.aggregate import tree as aggregate_tree
 from training_gym.units.checkpoint import CheckpointManifest
@@ -176,6 +177,24 @@ def test_unreleased_sums_are_released_later(world: World, far_apart: list[str]) 
     world.aggregate(job_id)
     assert not any(world.storage.is_pinned(cid) for cid in sums)
     assert not leaves_of(world, job_id)
+
+
+def test_summaries_of_earlier_release_are_made_anew(world: World, far_apart: list[str]) -> None:
+    job_id = world.delivered_job(far_apart)
+    expected = in_one_place(world, job_id)
+    world.aggregate(job_id)
+    work_leaves(world, job_id)
+    for leaf in leaves_of(world, job_id):
+        measured = {slot: values[:5] for slot, values in (leaf.summary or {})["measurements"].items()}
+        world.change(AggregationLeaf, (job_id, 0, leaf.leaf), summary={"measurements": measured, "refused": {}})
+    work_leaves(world, job_id)
+    sums = [leaf.sum_cid for leaf in leaves_of(world, job_id) if leaf.sum_cid is not None]
+    assert sums  # the earlier release had begun
+    for _ in range(3):
+        world.aggregate(job_id)
+        work_leaves(world, job_id)
+    assert world.checkpoint(job_id) == expected
+    assert not any(world.storage.is_pinned(cid) for cid in sums)
 
 
 def test_slow_leaf_writes_nothing_into_new_plan(
