@@ -349,8 +349,9 @@ def _apply(
         elif tree.can_be_aggregated(unit):
             _defer_payload(session, job, unit, slots[unit.slot])
         elif unit.status == UnitStatus.LEASED:
+            reason = units_repository.ROUND_CLOSED if round_.rollback is None else ROLLED_BACK  # its node is not slow
             for locked in leases_repository.lock_open_leases(session, job_id, unit_id=unit.id):
-                abandon(session, *locked, LeaseEvent.EXPIRE, units_repository.ROUND_CLOSED)
+                abandon(session, *locked, LeaseEvent.EXPIRE, reason)
     if round_.rollback is not None:
         _reset_replicas(session, job_id, round_.number, round_.rollback, slots.values())
     slot_states.request_kept_states(session, job, round_.number + 1)
