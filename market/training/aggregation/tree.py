@@ -89,13 +89,13 @@ def inputs_of(leaf: AggregationLeaf) -> list[AggregationInput]:
 
 
 def is_usable(found: Sequence[AggregationLeaf], units: Mapping[int, Unit]) -> bool:
-    """Return False if a unit was rejected after the leaves were planned, or rules have changed."""
+    """Return False if a unit was rejected after the plan, or the rules have changed."""
     delivered = all_delivered([part for leaf in found for part in inputs_of(leaf)], units)
     return delivered and _have_these_rules(found)
 
 
 def _have_these_rules(found: Iterable[AggregationLeaf]) -> bool:
-    """Return False if another release summarised a leaf: leaves that decide otherwise make no sum."""
+    """Return False if another release summarised a leaf; it may decide otherwise."""
     return all(leaf.summary is None or Summary.is_of_these_rules(leaf.summary) for leaf in found)
 
 

@@ -179,7 +179,7 @@ def test_unreleased_sums_are_released_later(world: World, far_apart: list[str]) 
     assert not leaves_of(world, job_id)
 
 
-def test_summaries_of_earlier_release_are_made_anew(world: World, far_apart: list[str]) -> None:
+def test_summaries_of_earlier_release_are_made_again(world: World, far_apart: list[str]) -> None:
     job_id = world.delivered_job(far_apart)
     expected = in_one_place(world, job_id)
     world.aggregate(job_id)
