@@ -1,11 +1,7 @@
 """Memory of the workers that aggregate, compared with a round's estimate."""
 
-from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 
-import psutil
 import structlog
 from sqlalchemy import delete, func, select
 from sqlalchemy.dialects.postgresql import insert
@@ -16,35 +12,13 @@ from market.platform.db.session import database_now
 from market.settings import Settings
 from market.training.aggregation.models import WorkerMemory
 from training_gym.aggregate.memory import aggregation_memory_bytes
+from training_gym.runtime.memory import measured
 from training_gym.spec.config import TrainingSpec
 
 RETENTION = timedelta(hours=1)
 """A worker that has not swept for this long has left; each of several workers sweeps more often."""
 
 _log = structlog.get_logger(__name__)
-
-_CGROUP = Path("/sys/fs/cgroup")
-_LIMITS = (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"))
-"""Limit and use of the process's control group, versions 2 and 1."""
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """Bytes of this machine, within the limit of its control group."""
-
-    total: int
-    free: int
-
-
-def measured(group: Path = _CGROUP) -> Memory:
-    """Return this process's memory: that of the machine, or less in a container."""
-    machine = psutil.virtual_memory()
-    total, free = machine.total, machine.available
-    for limit, used in _LIMITS:
-        with suppress(OSError, ValueError):  # no such group, or "max"
-            allowed = int((group / limit).read_text())
-            total, free = min(total, allowed), min(free, max(0, allowed - int((group / used).read_text())))
-    return Memory(total, free)
 
 
 def estimate(settings: Settings, spec: TrainingSpec, payloads: int) -> int:

@@ -1,7 +1,5 @@
 """Memory of workers, against a job's estimate and before a round."""
 
-from pathlib import Path
-
 import pytest
 from kit.jobs.jobs_fixtures import World
 from structlog.testing import capture_logs
@@ -11,6 +9,7 @@ from market.orders.terms import require_aggregation_memory
 from market.settings import Settings
 from market.training.aggregation import memory
 from training_gym.aggregate.memory import aggregation_memory_bytes
+from training_gym.runtime.memory import measured
 
 GIB = 1024**3
 
@@ -19,22 +18,9 @@ def limited(settings: Settings, gib: float) -> Settings:
     return settings.model_copy(update={"worker_memory_gib": gib})
 
 
-def test_control_group_limits_measured_memory(tmp_path: Path) -> None:
-    machine = memory.measured(tmp_path)
-    (tmp_path / "memory.max").write_text("max\n")
-    (tmp_path / "memory.current").write_text("1\n")
-    assert memory.measured(tmp_path).total == machine.total
-    (tmp_path / "memory").mkdir()
-    (tmp_path / "memory" / "memory.limit_in_bytes").write_text(f"{GIB}\n")
-    (tmp_path / "memory" / "memory.usage_in_bytes").write_text(f"{GIB // 4}\n")
-    assert memory.measured(tmp_path) == memory.Memory(GIB, GIB * 3 // 4)
-    (tmp_path / "memory.max").write_text("1000\n")
-    assert memory.measured(tmp_path) == memory.Memory(1000, 999)
-
-
 def test_smallest_reported_worker_bounds_jobs(world: World) -> None:
     with world.database.transaction() as session:
-        assert memory.smallest_worker(session, world.settings) == memory.measured().total
+        assert memory.smallest_worker(session, world.settings) == measured().total
         memory.report(session, limited(world.settings, 0.5), "small")
         memory.report(session, world.settings, "large")
         memory.report(session, limited(world.settings, 0.25), "small")

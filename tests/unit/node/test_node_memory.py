@@ -1,16 +1,48 @@
 """Memory of a node, compared with a unit's before it starts."""
 
 from pathlib import Path
-from types import SimpleNamespace
 
-import psutil
 import pytest
 
+from training_gym.runtime.memory import Memory, measured
 from training_gym.runtime.profile import CPU, CUDA, ExecutionProfile
 from zoo_compute.node.execution import hardware, sandbox
 from zoo_compute.node.execution.executor import Executor, ExecutorError, with_cause
 
 GIB = 1 << 30
+
+
+def test_container_limits_measured_memory(tmp_path: Path) -> None:
+    write_group(tmp_path, "max", 1, "memory.max", "memory.current")
+    assert measured(tmp_path).total == measured(tmp_path / "none").total
+    write_group(tmp_path / "memory", GIB, GIB // 4, "memory.limit_in_bytes", "memory.usage_in_bytes")
+    assert measured(tmp_path) == Memory(GIB, GIB * 3 // 4)
+    write_group(tmp_path, 1000, 1, "memory.max", "memory.current")
+    assert measured(tmp_path) == Memory(1000, 999)
+
+
+@pytest.mark.parametrize(
+    ("folder", "names", "prefix"),
+    [
+        (".", ("memory.max", "memory.current"), ""),
+        ("memory", ("memory.limit_in_bytes", "memory.usage_in_bytes"), "total_"),
+    ],
+    ids=["version_2", "version_1"],
+)
+def test_cached_files_of_container_count_as_free(
+    tmp_path: Path, folder: str, names: tuple[str, str], prefix: str
+) -> None:
+    cached = {"active_file": 200, "inactive_file": 300, "anon": 400, "file": 600}
+    write_group(tmp_path / folder, 1000, 950, *names, **{prefix + name: size for name, size in cached.items()})
+    assert measured(tmp_path) == Memory(1000, 550)
+
+
+def write_group(folder: Path, limit: object, use: int, limit_file: str, use_file: str, **statistics: int) -> None:
+    """Write the files of a control group."""
+    folder.mkdir(exist_ok=True)
+    (folder / limit_file).write_text(f"{limit}\n")
+    (folder / use_file).write_text(f"{use}\n")
+    (folder / "memory.stat").write_text("".join(f"{name} {size}\n" for name, size in statistics.items()))
 
 
 @pytest.mark.parametrize(
@@ -20,7 +52,7 @@ GIB = 1 << 30
 def test_larger_unit_is_refused_with_both_numbers(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, profile: ExecutionProfile, limit: int, available: int, free: int
 ) -> None:
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=available))
+    monkeypatch.setattr(hardware, "measured", lambda: Memory(8 * GIB, available))
     monkeypatch.setattr(hardware, "detect", lambda: hardware.Hardware("RTX 4090", 1, 24.0, 64.0, 1.0))
     executor = Executor(profile, limit, tmp_path)
     executor.require_memory(free)
@@ -30,7 +62,7 @@ def test_larger_unit_is_refused_with_both_numbers(
 
 
 def test_processes_share_main_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=6 * GIB))
+    monkeypatch.setattr(hardware, "measured", lambda: Memory(8 * GIB, 6 * GIB))
     monkeypatch.setattr(hardware, "detect", lambda: hardware.Hardware("RTX 4090", 4, 24.0, 64.0, 1.0))
     assert [hardware.free_memory(CPU, 4 * GIB, count) // GIB for count in (1, 2, 4)] == [4, 3, 1]
     assert hardware.free_memory(CUDA, GIB, 4) == hardware.free_memory(CUDA, GIB)

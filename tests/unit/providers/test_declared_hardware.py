@@ -11,6 +11,7 @@ import pytest
 from market.domain.network import MAINNET
 from market.domain.nodes.placement import Node, Requirements, has_memory, insufficient_key
 from market.providers.node_problems import node_problems
+from training_gym.runtime.memory import Memory
 from training_gym.runtime.profile import CPU, CUDA
 from zoo_compute.node.execution import hardware
 
@@ -50,7 +51,7 @@ def detect_as(
     listed = f"{gpu}, {reported}\n" * count
     monkeypatch.setattr(shutil, "which", lambda _: "nvidia-smi")
     monkeypatch.setattr(subprocess, "run", lambda *_args, **_options: SimpleNamespace(stdout=listed))
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=ram_bytes))
+    monkeypatch.setattr(hardware, "measured", lambda: Memory(ram_bytes, ram_bytes))
     monkeypatch.setattr(psutil, "net_if_stats", lambda: {"ib0": SimpleNamespace(isup=True, speed=gbps * 1_000)})
     return asdict(hardware.detect())
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import psutil
 
+from training_gym.runtime.memory import measured
 from training_gym.runtime.profile import CPU, CUDA, ExecutionProfile, profile_named
 from training_gym.spec.costs import usable_gpu_bytes
 from training_gym.spec.errors import ProfileError
@@ -33,7 +34,7 @@ class Hardware:
 
 
 def detect() -> Hardware:
-    ram = round(psutil.virtual_memory().total / _GB, 1)
+    ram = round(measured().total / _GB, 1)
     network = max((interface.speed for interface in psutil.net_if_stats().values() if interface.isup), default=0) / 1000
     gpus = _nvidia_gpus()
     if not gpus:
@@ -46,7 +47,7 @@ def free_memory(profile: ExecutionProfile, limit: int, processes: int = 1) -> in
     """Return each process's bytes: its GPU's, or a share of free main memory up to ``limit``."""
     if profile.device == "cuda":
         return usable_gpu_bytes(round(detect().gpu_memory_gb * _GB))
-    return min(limit, psutil.virtual_memory().available // processes)
+    return min(limit, measured().free // processes)
 
 
 def profile(name: str | None = None) -> ExecutionProfile:
