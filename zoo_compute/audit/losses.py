@@ -37,7 +37,8 @@ class LossChecks:
         self, expect: Expect, fetch: Fetch, record: JobRecord, spec: TrainingSpec | None, loss: LossFunction | None
     ) -> None:
         self._expect, self._fetch, self._record, self._spec, self._loss = expect, fetch, record, spec, loss
-        self._validation = None if spec is None else self._validation_split(spec)
+        has_models = bool(record.checkpoints)  # of an order without nodes not even the data are kept
+        self._validation = self._validation_split(spec) if spec is not None and has_models else None
 
     def checkpoints(self) -> None:
         """Check the stated losses of all checkpoints."""

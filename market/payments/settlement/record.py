@@ -31,7 +31,8 @@ def build_record(
     """
     units = units_service.job_units(session, job.id) if paid is None else paid
     entered = {unit.window_id for unit in units if unit.window_id is not None}
-    checkpoints = checkpoints_service.checkpoints_of(session, job.id)
+    # Without nodes it trained nothing, and its first model is deleted soon (training.retention).
+    checkpoints = [] if job.times["matched_at"] is None else checkpoints_service.checkpoints_of(session, job.id)
     windows = windows_service.committed_windows(session, entered)
     order = {name: str(value) for name, value in asdict(job.order).items()}
     tier = next(tier for tier in network.tiers if tier.id == job.order.tier)

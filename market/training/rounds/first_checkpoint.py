@@ -111,7 +111,10 @@ def _initial_state(
 
 
 def release_unmatched(database: Database, storage: Storage, job_id: str) -> bool:
-    """Unpin all that a job without nodes pinned; return False while a worker still builds.
+    """Delete the first checkpoint of a job without nodes, and unpin all that it pinned.
+
+    Returns:
+        False while a worker still builds.
 
     Raises:
         StorageUnavailable: some files are still pinned; retry.
@@ -127,5 +130,5 @@ def release_unmatched(database: Database, storage: Storage, job_id: str) -> bool
             own_pins.release(storage, job_id, TrainingSpec.from_dict(document), stored)
         with database.transaction() as session:
             if (first := checkpoints_repository.checkpoint(session, job_id, 0)) is not None:
-                first.file_cids = []
+                session.delete(first)
     return True

@@ -2,13 +2,17 @@
 
 from typing import Any
 
+import pytest
 from kit.jobs.jobs_fixtures import World
 from kit.payments.cancelled_jobs import cancelled_job, decide, final_event, settle, settle_intents  # noqa: F401  (a fixture)
 
 from market.accounts.service import Principal
 from market.domain.lifecycle import IntentStatus, JobStatus
+from market.domain.network import DEVNET
+from market.jobs import service as jobs
 from market.orders import amendments
 from market.payments.settlement import service as settlement
+from market.payments.settlement.record import build_record
 from zoo_protocol.content.cid import cids_of_digest
 from zoo_protocol.hashing import from_hex
 from zoo_protocol.payments.job_record import JobRecord, PaidUnits
@@ -89,3 +93,13 @@ def test_job_without_paid_units_is_fully_refunded(world: World) -> None:
     [intent] = settle_intents(world)
     root, _, [line] = intent.arguments  # type: ignore[misc]
     assert (root, line["units"], line["toRound"], line["last"]) == (NO_ROOT, "0", "0", True)  # type: ignore[index, call-overload]
+
+
+@pytest.mark.parametrize("has_nodes", [False, True])
+def test_record_without_nodes_has_no_models(world: World, has_nodes: bool) -> None:
+    """They are deleted a day after the refund."""
+    job_id = world.running([world.node() for _ in range(4)]) if has_nodes else world.job()
+    world.dispatch(job_id)
+    assert world.checkpoint(job_id, 0)
+    record = world.call(lambda session: build_record(session, DEVNET, jobs.get(session, job_id), None))
+    assert (len(record.checkpoints), record.final_model_cid is not None) == (has_nodes, has_nodes)

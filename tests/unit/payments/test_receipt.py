@@ -288,6 +288,15 @@ def test_last_loss_of_stopped_job_is_recomputed(loss: float, found: set[str]) ->
     assert codes & {"wrong_loss"} == found
 
 
+def test_record_without_models_needs_no_data() -> None:
+    world = World()
+    none = {"units": [], "checkpoints": [], "initial_loss": None, "final_loss": None, "final_model_cid": None}
+    world.record = replace(world.record, outcome="cancelled_by_payer", **none)
+    del world.files[world.spec.dataset]
+    of_models = {"checkpoint_left_out", "missing", "unresolvable", "wrong_dataset", "wrong_loss", "wrong_model"}
+    assert not world.codes(lambda *_: (1.0, 0.1)) & of_models
+
+
 @pytest.fixture
 def on_base(tmp_path: Path) -> Callable[[World], TrainingSpec]:
     """Return a function that stores a base and returns the specification of an adapter on it."""
