@@ -30,6 +30,9 @@ from zoo_protocol.hashing import sha256
 SEVERAL = random.Random(3).randbytes(3 * 262_144 + 9)
 ABSENT = cid_of_file(b"nobody stores this")
 ABSENT_TREE = unixfs.cid_of_file(b"nobody stores this" * 100_000)
+needs_cid_codec = pytest.mark.skipif(
+    "ZOO_TEST_JSIPFS" in os.environ, reason="js-ipfs knows block/put's older options only, not cid-codec"
+)
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +51,7 @@ def test_stored_content_is_pinned_and_readable(storage, data, form):
     assert b"".join(storage.open_stream(blob.cid, max_bytes=len(data))) == data
 
 
-@pytest.mark.skipif(
-    "ZOO_TEST_JSIPFS" in os.environ, reason="js-ipfs knows block/put's older options only, not cid-codec"
-)
+@needs_cid_codec
 def test_record_of_any_length_is_single_hashed_block(storage):
     record = b"r" * 600_000
     blob = storage.put_block(record)
@@ -80,6 +81,7 @@ def test_large_file_pin_is_not_bound_by_timeout(store, storage):
     assert ["timeout=5000ms" in asked[0], "timeout=105000ms" in asked[1]] == [True, True]
 
 
+@needs_cid_codec
 def test_dataset_transfer_time_grows_with_size(store, monkeypatch):
     shards = [(Shard(cid_of_file(b"split"), size, "0x" + "00" * 32),) for size in (MAX_SHARD_TOKENS, 1_000_000)]
     storage = Storage(store.rpc_url)
@@ -90,6 +92,7 @@ def test_dataset_transfer_time_grows_with_size(store, monkeypatch):
     assert sizes == [storage.stat(dataset), 4 << 30, 4_000_000]
 
 
+@needs_cid_codec
 @pytest.mark.parametrize("data", [b"one block", SEVERAL], ids=["block", "tree"])
 def test_owned_pins_of_file_are_independent(store, storage, data):
     file = storage.put(data, max_bytes=1 << 20)
@@ -126,9 +129,7 @@ def test_size_limit_applies_to_put_and_get(storage):
         storage.get(cid, max_bytes=len(SEVERAL) - 1)
 
 
-@pytest.mark.skipif(
-    "ZOO_TEST_JSIPFS" in os.environ, reason="js-ipfs knows block/put's older options only, not cid-codec"
-)
+@needs_cid_codec
 def test_pieces_join_without_content_and_pin_afterwards(store):
     content = random.Random(5).randbytes(2 * unixfs.PIECE_BYTES + 300_000)
     asked: list[str] = []
