@@ -11,6 +11,7 @@ from zoo_compute.terminal.output import (
     JsonFlag,
     JsonOfSent,
     Yes,
+    confirm,
     in_zen,
     print_facts,
     print_json,
@@ -147,10 +148,19 @@ def watch(job_id: JobId = None, api_url: ApiUrl = None, as_json: JsonFlag = Fals
 
 
 @app.command()
-def cancel(job_id: JobId = None, api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
-    """Stop a job: delivered units are verified and paid, the rest is refunded."""
+def cancel(job_id: JobId = None, yes: Yes = False, api_url: ApiUrl = None, as_json: JsonOfSent = False) -> None:
+    """Show a job and ask; then stop it: delivered units are verified and paid, the rest is refunded."""
     with open_client(api_url) as client:
-        _show(client.find_job(job_id).cancel(), as_json)
+        job = client.find_job(job_id)
+        state = job.state()
+        plan = {
+            "id": state.id,
+            "name": state.name or "-",
+            "status": status_words(state.status, is_paused=state.is_paused),
+            "what happens": "delivered units are verified and paid, the rest is refunded",
+        }
+        confirm(plan, "Cancel this job?", yes=yes or as_json)
+        _show(job.cancel(), as_json)
 
 
 @app.command()

@@ -117,6 +117,13 @@ def test_quote_shows_size_dependent_settings_and_warnings(
     assert "set by model and nodes          nothing" in cli("job", "quote", job)
 
 
+def answer(patch: pytest.MonkeyPatch, text: str) -> None:
+    """Type a text at a terminal."""
+    typed = io.StringIO(text)
+    patch.setattr(typed, "isatty", lambda: True, raising=False)
+    patch.setattr(sys, "stdin", typed)
+
+
 def test_budget_is_escrowed_only_with_consent(
     cli: Cli, app: FastAPI, storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,13 +132,7 @@ def test_budget_is_escrowed_only_with_consent(
     cli.be(bytes(wallet.key))
     job.write_text(json.dumps({**SPEC, "data_config": {"dataset": store_dataset(storage)}, "budget_max": 10}))
     assert "confirmation-missing" in cli("job", "submit", job, code=ExitCode.USAGE)
-
-    def answer(text: str) -> None:
-        typed = io.StringIO(text)
-        monkeypatch.setattr(typed, "isatty", lambda: True, raising=False)
-        monkeypatch.setattr(sys, "stdin", typed)
-
-    answer("n\n")
+    answer(monkeypatch, "n\n")
     refused = cli("job", "submit", job, code=ExitCode.FAILED)
     assert "into escrow         10 ZEN; what is not spent comes back" in refused
     assert "learning rates      warm-up over " in refused  # of a continuation also what it keeps
@@ -141,7 +142,7 @@ def test_budget_is_escrowed_only_with_consent(
         assert shown is not None
         assert re.sub(" +", " ", shown[0]) in quoted
     assert cli.json("job", "list") == []
-    answer("y\n")
+    answer(monkeypatch, "y\n")
     first = cli("job", "submit", job).strip()
     assert [found["id"] for found in cli.json("job", "list")] == [first]
     assert cli.json("job", "submit", job)["budget_wei"] == str(10 * ZEN)
@@ -161,6 +162,27 @@ def job_file(cli: Cli, app: FastAPI, storage: Storage, tmp_path: Path) -> Path:
     cli.be(bytes(wallet.key))
     job.write_text(json.dumps({**SPEC, "data_config": {"dataset": store_dataset(storage)}, "budget_max": 10}))
     return job
+
+
+def test_newest_job_is_cancelled_only_with_consent(cli: Cli, job_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job_id = cli.json("job", "submit", job_file, "--name", "moon-1")["id"]
+    shown = cli("job", "cancel", code=ExitCode.USAGE)
+    assert "confirmation-missing" in shown
+    for name, value in (("id", job_id), ("name", "moon-1"), ("status", "submitted")):
+        assert re.search(rf"^{name} +{value}\n", shown, re.MULTILINE)
+    assert "delivered units are verified and paid, the rest is refunded" in shown
+    answer(monkeypatch, "n\n")
+    assert "not-confirmed" in cli("job", "cancel", code=ExitCode.FAILED)
+    assert not cli.json("job", "show")["cancel_requested"]
+    answer(monkeypatch, "y\n")
+    assert re.search(r"^cancel_requested +True\n", cli("job", "cancel"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("option", ["--yes", "--json"])
+def test_script_cancels_job_without_question(cli: Cli, job_file: Path, option: str) -> None:
+    cli("job", "submit", job_file, "--yes")
+    cli("job", "cancel", option)
+    assert cli.json("job", "show")["cancel_requested"]
 
 
 def test_job_is_submitted_for_organisation(cli: Cli, job_file: Path) -> None:
