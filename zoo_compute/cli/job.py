@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from zoo_compute.base.errors import ConfigError
 from zoo_compute.cli.session import ApiUrl, open_client
 from zoo_compute.terminal.output import (
     JsonFlag,
@@ -54,7 +55,10 @@ Organisation = Annotated[
         "job's, or your own account.",
     ),
 ]
-Wait = Annotated[str | None, typer.Option("--wait", help="Wait so long for capacity: 30m, 2h; default: the file's.")]
+Wait = Annotated[
+    str | None,
+    typer.Option("--wait", help="Wait so long for capacity: 30m, 2h; default: the file's time, or the first job's."),
+]
 
 
 @app.command()
@@ -172,13 +176,14 @@ def amend(
     as_json: JsonFlag = False,
 ) -> None:
     """Change the bid or the wait of a waiting job, within the signed order."""
-    from zoo_compute.base.amounts import parse_zen
-    from zoo_compute.client.jobspec import deadline, parse_duration
-
-    price = None if max_price is None else parse_zen(max_price, "max_price")
-    until = None if wait is None else deadline(parse_duration(wait, "wait"))
+    changes = _changes(max_price=max_price, wait=wait)
+    if not changes:
+        remedy = "Give one or both, such as --max-price 2 or --wait 30m."
+        raise ConfigError(
+            "nothing-to-amend", "neither --max-price nor --wait is given, so nothing was sent", remedy=remedy
+        )
     with open_client(api_url) as client:
-        _show(client.find_job(job_id).amend(max_price=price, wait_until=until), as_json)
+        _show(client.find_job(job_id).amend(**changes), as_json)
 
 
 @app.command()
@@ -201,6 +206,7 @@ def clone(
     budget: Budget = None,
     max_price: MaxPrice = None,
     nodes: Nodes = None,
+    wait: Wait = None,
     name: Name = None,
     organisation: Organisation = None,
     yes: Yes = False,
@@ -210,7 +216,7 @@ def clone(
     """Show training and cost of a copy of a job and ask; then sign and submit it."""
     from zoo_compute.terminal.job_reports import approval
 
-    given = {"nodes": nodes, "name": name, "organisation": organisation, **_changes(budget, max_price)}
+    given = {"nodes": nodes, "name": name, "organisation": organisation, **_changes(budget, max_price, wait)}
     with open_client(api_url) as client:
         job, approve = client.find_job(job_id), approval(yes=yes or as_json)
         _show(job.clone(approve=approve, **given).state(), as_json)
@@ -222,6 +228,7 @@ def extend(
     budget: Budget = None,
     max_price: MaxPrice = None,
     nodes: Nodes = None,
+    wait: Wait = None,
     name: Name = None,
     organisation: Organisation = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Train so many more rounds; default: the rest.")] = None,
@@ -248,7 +255,7 @@ def extend(
     """Show training and cost and ask; then sign and submit a job that continues this one."""
     from zoo_compute.terminal.job_reports import approval
 
-    given = {"nodes": nodes, "name": name, "organisation": organisation, **_changes(budget, max_price)}
+    given = {"nodes": nodes, "name": name, "organisation": organisation, **_changes(budget, max_price, wait)}
     given |= {"rounds": rounds, "final_rate_share": final_rate_share, "start_rate_share": start_rate_share}
     with open_client(api_url) as client:
         job, approve = client.find_job(job_id), approval(yes=yes or as_json)
@@ -341,11 +348,13 @@ def _spec(
     return jobspec.load(file, {name: value for name, value in given.items() if value is not None})
 
 
-def _changes(budget: str | None, max_price: str | None) -> dict[str, Any]:
+def _changes(budget: str | None = None, max_price: str | None = None, wait: str | None = None) -> dict[str, Any]:
     from zoo_compute.base.amounts import parse_zen
+    from zoo_compute.client.jobspec import deadline, parse_duration
 
-    given = {"budget_max": budget, "max_price": max_price}
-    return {name: parse_zen(amount, name) for name, amount in given.items() if amount is not None}
+    amounts = {"budget_max": budget, "max_price": max_price}
+    given: dict[str, Any] = {name: parse_zen(text, name) for name, text in amounts.items() if text is not None}
+    return given if wait is None else given | {"wait_until": deadline(parse_duration(wait, "wait"))}
 
 
 def _show(state: "JobState", as_json: bool) -> None:

@@ -178,6 +178,13 @@ def test_newest_job_is_cancelled_only_with_consent(cli: Cli, job_file: Path, mon
     assert re.search(r"^cancel_requested +True\n", cli("job", "cancel"), re.MULTILINE)
 
 
+def test_empty_amendment_is_refused_before_request(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZOO_API_URL", "http://127.0.0.1:9")
+    refused = cli("job", "amend", code=ExitCode.USAGE)
+    assert "neither --max-price nor --wait is given, so nothing was sent  [nothing-to-amend]" in refused
+    assert "try: Give one or both" in refused
+
+
 @pytest.mark.parametrize("option", ["--yes", "--json"])
 def test_script_cancels_job_without_question(cli: Cli, job_file: Path, option: str) -> None:
     cli("job", "submit", job_file, "--yes")

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,23 @@ def test_extension_on_other_nodes_keeps_settings(cli: Cli, world: World, trained
     for made in further, copied:
         assert made["spec"]["training_config"] == before.spec["training_config"]
     assert further["spec"]["data_config"]["start_round"] == 1
+
+
+@pytest.mark.parametrize("command", ["clone", "extend"])
+def test_further_job_takes_another_wait(cli: Cli, world: World, trained: str, command: str) -> None:
+    cli.be(bytes(world.wallets[world.read(trained).payer].key))
+    first = cli.json("job", "show", trained)
+    further = ("job", command, trained, "--budget", "2")
+    by_default, asked = cli.json(*further), cli.json(*further, "--wait", "3h")
+    assert wait_of(first) == pytest.approx(wait_of(by_default), abs=60)
+    assert wait_of(asked) == pytest.approx(3 * 3600, abs=60)
+    assert "[duration-malformed]" in cli("job", command, trained, "--wait", "soon", code=ExitCode.USAGE)
+
+
+def wait_of(state: dict[str, str]) -> float:
+    """Return seconds from submission to the end of the wait."""
+    until, since = (datetime.fromisoformat(state[name]) for name in ("wait_until", "created_at"))
+    return (until - since).total_seconds()
 
 
 def test_extension_and_clone_take_another_name(cli: Cli, world: World, trained: str) -> None:
