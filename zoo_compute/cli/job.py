@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(name="job", help="Submit and follow training jobs.", no_args_is_help=True)
 JobId = Annotated[
-    str | None, typer.Argument(help="Id of the job, start of its id, or its name; default: the newest.", metavar="ID")
+    str | None,
+    typer.Argument(help="Id of the job; of your own also its start, or the name; default: your newest.", metavar="ID"),
 ]
 JobFile = Annotated[Path, typer.Argument(help="Job file: YAML or JSON.", metavar="FILE")]
 Budget = Annotated[
@@ -107,14 +108,21 @@ def submit(
 
 
 @app.command("list")
-def list_jobs(api_url: ApiUrl = None, as_json: JsonFlag = False) -> None:
-    """List your jobs, newest first."""
+def list_jobs(
+    organisation: Annotated[
+        int | None,
+        typer.Option("--organisation", min=0, help="List jobs of the organisation with this id of `org list`."),
+    ] = None,
+    api_url: ApiUrl = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """List your jobs, or an organisation's, newest first."""
     with open_client(api_url) as client:
-        found = list(client.jobs())
+        found = list(client.jobs(organisation=organisation))
     columns = ("id", "name", "status", "reason", "tier", "round", "loss", "created")
     rows = (
         (
-            short_id(state.id),
+            state.id if organisation else short_id(state.id),  # commands find other payers' jobs by the whole id
             state.name,
             status_words(state.status, is_paused=state.is_paused),
             state.reason,

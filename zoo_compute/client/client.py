@@ -202,7 +202,7 @@ class Client:
         return Job(self, job_id.lower())
 
     def find_job(self, text: str | None) -> Job:
-        """Return the account's job of this id, unique start of an id, or name; None: the newest.
+        """Return the job of this id, or the account's of a unique start of an id, or name; None: the newest.
 
         Raises:
             ConfigError: no job or several jobs match.
@@ -217,13 +217,24 @@ class Client:
             remedy = f"Give more of one of these: {', '.join(matching[:5])}"
             raise ConfigError("job-ambiguous", f"{text!r:.100} matches {len(matching)} of your jobs", remedy=remedy)
         if not matching:
-            remedy = "`zoo-compute job list` shows your jobs."
+            remedy = (
+                "`zoo-compute job list` shows your jobs. Give one of another payer by its whole id, which "
+                "`zoo-compute job list --organisation ID` shows."
+            )
             raise ConfigError("job-unknown", f"none of your jobs matches {text or 'newest'!r:.100}", remedy=remedy)
         return self.job(matching[0])
 
-    def jobs(self) -> Iterator[JobState]:
-        """Yield the account's jobs, newest first."""
-        yield from map(JobState.model_validate, self.connection.pages("/v1/jobs", "jobs", "next"))
+    def jobs(self, *, organisation: int | None = None) -> Iterator[JobState]:
+        """Yield the account's jobs, newest first.
+
+        Args:
+            organisation: id of one that the account belongs to, whose jobs are meant instead; 0: as None.
+
+        Raises:
+            ApiError: the account does not belong to it.
+        """
+        chosen = {"organisation": str(organisation)} if organisation else None
+        yield from map(JobState.model_validate, self.connection.pages("/v1/jobs", "jobs", "next", chosen))
 
     def signing_wallet(self, purpose: str) -> Wallet:
         """Return the wallet. Raises ConfigError if there is none; ``purpose`` starts its message."""

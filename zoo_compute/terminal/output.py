@@ -131,7 +131,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
     table = Table(key, *columns[1:])
     for row in cells:
         table.add_row(*(Text(cell) for cell in row))  # untrusted text: no markup
-    Console().print(table)
+    Console().print(table, crop=False)  # a narrow terminal breaks lines, but shows all columns
 
 
 def print_records(names: Sequence[str], records: Iterable[Mapping[str, object]]) -> None:

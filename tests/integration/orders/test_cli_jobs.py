@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -206,6 +207,26 @@ def test_job_is_submitted_for_organisation(cli: Cli, job_file: Path) -> None:
     )
     assert cli.json("job", "submit", job)["organisation_id"] is None
     assert cli.json("job", "submit", job, "--organisation", 0)["organisation_id"] is None
+
+
+def test_viewer_finds_organisation_jobs_by_id(cli: Cli, job_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    payer, viewer = os.environ["ZOO_PRIVATE_KEY"], Account.create()
+    cli.be(bytes(viewer.key))
+    assert cli.json("org", "list") == []  # signs in
+    cli.be(payer)
+    lab = cli.json("org", "create", "lab")["id"]
+    cli("org", "member", lab, viewer.address, "--role", "viewer")
+    job_id = cli.json("job", "submit", job_file, "--organisation", lab, "--name", "moon-1", "--budget", "2")["id"]
+    cli("job", "submit", job_file, "--yes", "--budget", "2")
+
+    cli.be(bytes(viewer.key))
+    assert cli.json("job", "list") == []
+    assert [one["id"] for one in cli.json("job", "list", "--organisation", lab)] == [job_id]
+    assert cli.json("job", "show", job_id)["name"] == "moon-1"
+    for text in ("moon-1", job_id[:10]):
+        assert "--organisation" in cli("job", "show", text, code=ExitCode.USAGE)
+    assert "[not-permitted]" in cli("job", "cancel", job_id, "--yes", code=ExitCode.REFUSED)
+    assert "[organisation-not-found]" in cli("job", "list", "--organisation", lab + 1, code=ExitCode.REFUSED)
 
 
 @pytest.mark.parametrize("role", ["viewer", None])

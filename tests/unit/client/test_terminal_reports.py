@@ -28,12 +28,16 @@ def test_wei_amounts_are_shown_in_zen() -> None:
     assert in_zen(facts) == {"budget": "2.5 ZEN", "clearing_price_per_gpu_hour": "5 ZEN", "fee": None, "nodes": 4}
 
 
-def test_narrow_terminal_shows_whole_key(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("width", ["60", "45"])
+def test_narrow_terminal_shows_whole_key(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: str
+) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("COLUMNS", width)
     key = "k" * 40
     print_table(("id", "status", "reason"), [(key, "s" * 40, "r" * 40)])
-    assert key in capsys.readouterr().out
+    [row] = [line for line in capsys.readouterr().out.splitlines() if key in line]
+    assert row.count("│") == 4  # all columns
 
 
 def test_efficiency_report_uses_readable_units(capsys: pytest.CaptureFixture[str]) -> None:
