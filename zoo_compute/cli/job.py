@@ -161,7 +161,7 @@ def watch(job_id: JobId = None, api_url: ApiUrl = None, as_json: JsonFlag = Fals
 
 @app.command()
 def cancel(job_id: JobId = None, yes: Yes = False, api_url: ApiUrl = None, as_json: JsonOfSent = False) -> None:
-    """Show a job and ask; then stop it: delivered units are verified and paid, the rest is refunded."""
+    """Show a job and ask; then stop it: delivered units are paid, the rest is refunded."""
     with open_client(api_url) as client:
         job = client.find_job(job_id)
         state = job.state()

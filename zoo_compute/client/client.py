@@ -202,7 +202,7 @@ class Client:
         return Job(self, job_id.lower())
 
     def find_job(self, text: str | None) -> Job:
-        """Return the job of this id, or the account's of a unique start of an id, or name; None: the newest.
+        """Return a job by id, or an own one by unique start of id or by name; None: the newest.
 
         Raises:
             ConfigError: no job or several jobs match.
