@@ -1,7 +1,7 @@
 """Webhooks over REST."""
 
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, Field
@@ -26,10 +26,23 @@ router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"], route_class=Idempot
 WebhookId = Annotated[RowId, Path(description="The webhook's id.")]
 DeliveryId = Annotated[RowId, Path(description="The delivery's id.")]
 EventKind = Literal[
-    "status", "round", "step", "unit", "late", "slash", "dispute", "checkpoint", "validation", "settlement"
+    "status",
+    "round",
+    "step",
+    "unit",
+    "late",
+    "slash",
+    "dispute",
+    "checkpoint",
+    "validation",
+    "rollback",
+    "settlement",
 ]
 Url = Annotated[str, Field(min_length=1, max_length=2048, examples=["https://hooks.example.com/zoo"])]
-Kinds = Annotated[list[EventKind], Field(min_length=1, max_length=10, description="Which events of your jobs to send.")]
+Kinds = Annotated[
+    list[EventKind],
+    Field(min_length=1, max_length=len(get_args(EventKind)), description="Which events of your jobs to send."),
+]
 DEFAULT_KINDS: list[EventKind] = ["status", "checkpoint", "settlement"]
 
 

@@ -17,7 +17,7 @@ def create(
     event: Annotated[
         list[str] | None,
         typer.Option(
-            help="Select events: status, round, step, unit, late, dispute, slash, checkpoint, validation or "
+            help="Select events: status, round, step, unit, late, dispute, slash, checkpoint, validation, rollback or "
             "settlement; may be repeated. Default: status, checkpoint and settlement."
         ),
     ] = None,

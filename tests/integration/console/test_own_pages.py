@@ -199,6 +199,7 @@ def test_webhook_and_organisation_are_created(payer: Browser, records: Records) 
         WebhookEndpoint(owner=payer.wallet.address, url="https://example.com/<b>", kinds=["status"], secret="s")
     )
     [endpoint] = records.all(select(WebhookEndpoint))
+    assert 'name="kinds" value="rollback"' in text_of(payer, "/my/access")
     assert "https://example.com/&lt;b&gt;" in text_of(payer, "/my/access")
     assert payer.submit("/my/access/webhooks/delete", webhook_id=str(endpoint.id)).status_code == 303
     assert "No webhook yet" in text_of(payer, "/my/access")

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI
-from kit.api.clients import Cli, refusal, sign_in
+from kit.api.clients import Cli, accepted, refusal, sign_in
 from kit.jobs.jobs_fixtures import FakeChain, World
 from kit.jobs.rollbacks import (
     checkpoints,
@@ -23,6 +23,7 @@ from sqlalchemy import func, select
 
 from market.chain.views import ChainViews
 from market.domain.lifecycle import JobStatus
+from market.platform.events.service import announce
 from market.providers.models import ProviderEpoch
 from market.training.aggregation import service as aggregation
 from market.training.aggregation.rollback import best_round, known_losses
@@ -31,6 +32,7 @@ from market.training.evaluation import service as evaluation
 from market.training.leases import service as leases
 from market.training.matching.spares import SLOW_UNITS
 from market.training.units import repository as units_repository
+from market.webhooks import service as webhooks
 from training_gym.aggregate.outer_step import initial_outer_state, save_outer_state
 from training_gym.exchange.deadlines import quorum
 from training_gym.model.layout import initial_parameters
@@ -69,6 +71,20 @@ def test_loss_spike_is_rolled_back_to_best_checkpoint(world: World, nodes: list[
     assert {one.lease.task["slot_state_cid"] for one in again} == {None}
     end_round(world, job_id)
     assert all(unit.included for unit in world.units(job_id, round=3))
+
+
+def test_rollback_is_sent_to_payer_by_webhook(api: httpx.Client, app: FastAPI, world: World, nodes: list[str]) -> None:
+    job_id = spiked_job(world, nodes, rounds=5)
+    payer = sign_in(api, world.wallets[world.read(job_id).payer])
+    asked = {"url": "https://93.184.215.14/zoo", "events": ["rollback"]}
+    made = accepted(payer.post("/v1/webhooks", json=asked), 201)
+    world.deliver_all(nodes)
+    end_round(world, job_id)
+    announce(world.database, app.state.services.redis, webhooks.fan_out)
+    [sent] = accepted(payer.get(f"/v1/webhooks/{made['id']}/deliveries"))["items"]
+    [rollback] = rollbacks(world, job_id)
+    assert sent["payload"]["type"] == "job.rollback"
+    assert sent["payload"]["data"].items() >= {"job_id": job_id, **rollback}.items()
 
 
 def test_metrics_mark_rolled_back_rounds(cli: Cli, world: World, nodes: list[str]) -> None:

@@ -9,12 +9,13 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import typer
 from kit.errors import raising
 
+from market.webhooks.router import EventKind
 from zoo_compute.base.errors import ExitCode
 from zoo_compute.cli.main import app, main
 from zoo_compute.terminal.output import in_zen, print_facts
@@ -236,11 +237,13 @@ def test_demo_removes_only_its_own_devnet(tmp_path: Path, run: Run) -> None:
     assert directory.load() is not None
 
 
-def test_help_names_every_webhook_event(tmp_path: Path, run: Run) -> None:
+def test_documents_name_every_webhook_event(tmp_path: Path, run: Run) -> None:
     listed = re.search(r"`events` that you want: (.*?)\. ", (ROOT / "docs" / "api.md").read_text())
     assert listed is not None
+    events = re.findall("`([a-z]+)`", listed[1])
+    assert sorted(events) == sorted(get_args(EventKind))
     shown = run(tmp_path, "webhook", "create", "--help").stdout
-    for event in re.findall("`([a-z]+)`", listed[1]):
+    for event in events:
         assert event in shown
 
 
