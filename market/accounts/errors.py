@@ -27,7 +27,7 @@ class SessionRequired(MarketError):
 class ApiKeyNotFound(MissingResource):
     code = "api-key-not-found"
     title = "There is no such API key"
-    default_remedy = "List your keys with GET /v1/me/keys."
+    default_remedy = "List your keys with `zoo-compute auth keys` (GET /v1/me/keys)."
 
 
 class ScopeMissing(MarketError):
@@ -36,7 +36,9 @@ class ScopeMissing(MarketError):
     status = 403
     code = "scope-missing"
     title = "The API key may not do this"
-    default_remedy = "Create a key with this scope (POST /v1/me/keys), or sign in with your wallet."
+    default_remedy = (
+        "Create a key with this scope (`zoo-compute auth create-key`, POST /v1/me/keys), or sign in with your wallet."
+    )
 
 
 class NotPermitted(MarketError):
@@ -55,7 +57,7 @@ class AccountNotFound(MissingResource):
 class TooManyKeys(Conflict):
     code = "too-many-keys"
     title = "The account has the maximum number of API keys"
-    default_remedy = "Revoke one (DELETE /v1/me/keys/{id}) and try again."
+    default_remedy = "Revoke one (`zoo-compute auth revoke`, DELETE /v1/me/keys/{id}) and try again."
 
 
 class SpendingCapReached(Conflict):
@@ -69,13 +71,15 @@ class SpendingCapReached(Conflict):
 class OrganisationNotFound(MissingResource):
     code = "organisation-not-found"
     title = "You are not a member of this organisation"
-    default_remedy = "GET /v1/organisations lists yours. An owner or admin of the organisation can add you."
+    default_remedy = (
+        "`zoo-compute org list` (GET /v1/organisations) lists yours. An owner or admin of the organisation can add you."
+    )
 
 
 class MemberNotFound(MissingResource):
     code = "member-not-found"
     title = "The organisation has no such member"
-    default_remedy = "GET /v1/organisations/{id} lists the members."
+    default_remedy = "`zoo-compute org show` (GET /v1/organisations/{id}) lists the members."
 
 
 class LastOwner(Conflict):

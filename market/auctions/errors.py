@@ -6,7 +6,10 @@ from market.platform.http.problem import MissingResource, UnprocessableRequest
 class BookNotFound(MissingResource):
     code = "auction-book-not-found"
     title = "The order book does not exist"
-    default_remedy = "Name the book by tier and zone, such as bronze.eu-west. GET /v1/auctions lists all books."
+    default_remedy = (
+        "Name the book by tier and zone, such as bronze.eu-west. `zoo-compute auction books` (GET /v1/auctions) lists "
+        "all books."
+    )
 
 
 class RoundNotFound(MissingResource):

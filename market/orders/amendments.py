@@ -93,7 +93,8 @@ def resume(session: Session, principal: Principal, job_id: str) -> Job:
     job = lock_own_job(session, principal, job_id)
     if job.status not in _PAUSABLE:
         raise NotPausable(
-            f"The job is {job.status}.", remedy="POST /v1/jobs/{id}/extend continues from its checkpoint."
+            f"The job is {job.status}.",
+            remedy=f"Continue from its checkpoint: zoo-compute job extend {job.id} (POST /v1/jobs/{{id}}/extend).",
         )
     if job.paused_at is None:
         return job

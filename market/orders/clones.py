@@ -68,7 +68,10 @@ def extend(
         )
     found = checkpoints_repository.checkpoints(session, job_id)
     if len(found) < 2:  # none, or the initial one
-        raise NothingToContinue("The job has no completed round.", remedy="POST /v1/jobs/{id}/clone starts it again.")
+        raise NothingToContinue(
+            "The job has no completed round.",
+            remedy=f"Start it again: zoo-compute job clone {job_id} (POST /v1/jobs/{{id}}/clone).",
+        )
     given = changes.model_dump(exclude_none=True)
     rounds = given.pop("rounds", None) or job.rounds - job.current_round or job.rounds
     start = continued_checkpoint(job, found, units_repository.units_of_round(session, job_id, found[-1].round))

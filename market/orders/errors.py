@@ -48,7 +48,9 @@ class PermitNonceUsed(Conflict):
 class DatasetNotFound(UnprocessableRequest):
     code = "dataset-not-found"
     title = "The dataset cannot be found"
-    default_remedy = "Upload the dataset and its manifest (POST /v1/blobs), or check the CID."
+    default_remedy = (
+        "Upload the dataset and its manifest (`zoo-compute dataset push`, POST /v1/blobs), or check the CID."
+    )
 
 
 class InvalidDataset(UnprocessableRequest):
@@ -60,7 +62,9 @@ class InvalidDataset(UnprocessableRequest):
 class BaseModelNotFound(UnprocessableRequest):
     code = "base-model-not-found"
     title = "The base model cannot be found"
-    default_remedy = "Upload the model's files and its manifest (POST /v1/blobs), or check the CID."
+    default_remedy = (
+        "Upload the model's files and its manifest (`zoo-compute model push`, POST /v1/blobs), or check the CID."
+    )
 
 
 class InvalidBaseModel(UnprocessableRequest):
@@ -85,8 +89,8 @@ class OrderFixed(Conflict):
     code = "order-fixed"
     title = "The signed order does not allow this"
     default_remedy = (
-        "The escrow contract stores the signed terms. Cancel the job for a full refund, and sign a new one. POST "
-        "/v1/jobs/{id}/clone returns the documents."
+        "The escrow contract stores the signed terms. Cancel the job for a full refund, and sign a new one: "
+        "`zoo-compute job clone` (POST /v1/jobs/{id}/clone)."
     )
 
 

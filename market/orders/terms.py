@@ -326,7 +326,8 @@ def _require_end_before_refund(spec: TrainingSpec, unit_seconds: float, network:
             "before settlement.",
             field="training_config.rounds",
             remedy=f"Take at most {max(1, int(longest / unit_seconds))} rounds (fewer epochs) and extend the job later "
-            "(POST /v1/jobs/{id}/extend), more nodes with fewer inner_steps each, or a faster tier.",
+            "(`zoo-compute job extend`, POST /v1/jobs/{id}/extend), more nodes with fewer inner_steps each, or a "
+            "faster tier.",
             extra={"reason": "job_too_long"},
         )
 

@@ -6,13 +6,13 @@ from market.platform.http.problem import Conflict, MarketError, MissingResource,
 class WebhookNotFound(MissingResource):
     code = "webhook-not-found"
     title = "The webhook does not exist"
-    default_remedy = "List yours with GET /v1/webhooks."
+    default_remedy = "List yours with `zoo-compute webhook list` (GET /v1/webhooks)."
 
 
 class DeliveryNotFound(MissingResource):
     code = "delivery-not-found"
     title = "The delivery does not exist"
-    default_remedy = "List its deliveries with GET /v1/webhooks/{id}/deliveries."
+    default_remedy = "List its deliveries with `zoo-compute webhook deliveries` (GET /v1/webhooks/{id}/deliveries)."
 
 
 class WebhookAddressRefused(UnprocessableRequest):
@@ -31,4 +31,4 @@ class WebhookChecksBusy(MarketError):
 class TooManyWebhooks(Conflict):
     code = "too-many-webhooks"
     title = "The account has the maximum number of webhooks"
-    default_remedy = "Delete one (DELETE /v1/webhooks/{id}) and try again."
+    default_remedy = "Delete one (`zoo-compute webhook delete`, DELETE /v1/webhooks/{id}) and try again."

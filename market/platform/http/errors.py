@@ -70,7 +70,7 @@ class RateLimited(MarketError):
 class UnknownTier(UnprocessableRequest):
     code = "unknown-tier"
     title = "There is no such tier"
-    default_remedy = "Choose one of the tiers that GET /v1/network lists."
+    default_remedy = "Choose one of the tiers that `zoo-compute network` (GET /v1/network) lists."
 
 
 class InvalidSignature(UnprocessableRequest):

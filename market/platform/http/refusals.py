@@ -16,7 +16,7 @@ class Problem(BaseModel):
     detail: str = Field(examples=["You have no job 0x00."])
     code: str = Field(examples=["job-not-found"])
     field: str | None = Field(examples=["job_id"])
-    remedy: str | None = Field(examples=["Check the id; GET /v1/jobs lists your jobs."])
+    remedy: str | None = Field(examples=["Check the id. `zoo-compute job list` (GET /v1/jobs) lists your jobs."])
     instance: str = Field(examples=["/v1/jobs/0x00"])
 
 

@@ -16,6 +16,7 @@ from sqlalchemy import delete, select, update
 
 from market.accounts.organisations.models import Member
 from market.chain.views import ChainViews
+from market.jobs.models import Job
 from market.platform.events.models import JobEventRow
 from market.platform.storage.client import Storage
 from market.settings import Settings
@@ -66,6 +67,15 @@ def test_show_names_unit_of_prices(cli: Cli, world: World) -> None:
     shown = cli("job", "amend", job_id, "--max-price", "3")
     assert re.search(r"^max_price +4 ZEN per GPU-hour\n", shown, re.MULTILINE)
     assert re.search(r"^price_cap +3 ZEN per GPU-hour\n", shown, re.MULTILINE)
+
+
+def test_refused_job_command_names_next_one(cli: Cli, world: World) -> None:
+    job_id = world.job()
+    cli.be(bytes(world.wallets[world.read(job_id).payer].key))
+    world.execute(update(Job).values(status="expired"))
+    assert f"zoo-compute job extend {job_id} " in cli("job", "resume", job_id, code=ExitCode.REFUSED)
+    assert f"zoo-compute job clone {job_id} " in cli("job", "extend", job_id, code=ExitCode.REFUSED)
+    assert "`zoo-compute job list`" in cli("job", "show", "0x" + "12" * 32, code=ExitCode.REFUSED)
 
 
 def descriptions(world: World, job_id: str) -> list[str | None]:
