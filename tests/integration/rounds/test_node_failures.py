@@ -23,9 +23,11 @@ from market.training.leases import expiry
 from market.training.leases import service as leases
 from market.training.leases.errors import LeaseLost, ResultRefused
 from market.training.leases.models import Lease
+from market.training.matching.spares import SLOW_UNITS
 from market.training.units import repository as units_repository
 from market.training.units import service as units
 from market.training.units.models import Unit
+from zoo_protocol.payments.job_record import MAX_ROLLBACKS
 
 Stage = Callable[[World, str], Work | None]
 
@@ -316,3 +318,12 @@ def test_refuted_claim_on_job_costs_reliability(
     assert world.all(counted) == [0]
     world.verify_uploaded(job_id)
     assert world.all(counted) == [lost]
+
+
+def test_divergence_of_others_makes_no_node_slow(world: World, nodes: list[str]) -> None:
+    job_id = world.running(nodes, rounds=5)
+    for _ in range(MAX_ROLLBACKS):
+        world.diverge(nodes[:3])
+        world.end_round(job_id)
+    assert [unit.reason for unit in world.units(job_id, slot=3)] == ["rolled_back"] * MAX_ROLLBACKS + [None]
+    assert world.call(units_repository.slow_nodes, job_id, 0, SLOW_UNITS) == set()

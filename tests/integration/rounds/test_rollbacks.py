@@ -30,8 +30,6 @@ from market.training.aggregation.rollback import best_round, known_losses
 from market.training.checkpoints.service import kept_checkpoints, loss_in
 from market.training.evaluation import service as evaluation
 from market.training.leases import service as leases
-from market.training.matching.spares import SLOW_UNITS
-from market.training.units import repository as units_repository
 from market.webhooks import service as webhooks
 from training_gym.aggregate.outer_step import initial_outer_state, save_outer_state
 from training_gym.exchange.deadlines import quorum
@@ -192,15 +190,6 @@ def test_diverged_quorum_is_rolled_back_without_fault(world: World, nodes: list[
     losses = [float(one.validation_loss or 0) for one in checkpoints(world, job_id)]
     assert f"lowest validation loss was {losses[0]:.3f} after round 0, the last {losses[2]:.3f} after round 2." in shown
     assert world.all(select(func.coalesce(func.sum(ProviderEpoch.lost), 0))) == [0]
-
-
-def test_divergence_of_others_makes_no_node_slow(world: World, nodes: list[str]) -> None:
-    job_id = world.running(nodes, rounds=5)
-    for _ in range(MAX_ROLLBACKS):
-        world.diverge(nodes[:3])
-        world.end_round(job_id)
-    assert [unit.reason for unit in world.units(job_id, slot=3)] == ["rolled_back"] * MAX_ROLLBACKS + [None]
-    assert world.call(units_repository.slow_nodes, job_id, 0, SLOW_UNITS) == set()
 
 
 @pytest.mark.parametrize(("earlier", "step"), [(0, "_repeat_checkpoint"), (MAX_ROLLBACKS, "_may_roll_back")])
