@@ -44,7 +44,7 @@ def build_initial_checkpoint(database: Database, settings: Settings, storage: St
         The reason of the job's end if an input is missing or does not match its manifest.
 
     Raises:
-        StorageUnavailable: storage failed; retry.
+        StorageError: storage failed; retry.
         OSError: the worker failed; retry.
     """
     with database.advisory_lock(f"checkpoint:{job_id}") as alone:
@@ -66,23 +66,26 @@ def build_initial_checkpoint(database: Database, settings: Settings, storage: St
             reason = _DATASET_UNUSABLE
             own_pins.pin(storage, job_id, own_pins.dataset_files(storage, spec))
             size = validation_split(storage, spec).order.size  # a malformed split ends the job before more is stored
-            stored = store_checkpoint(
-                storage,
-                spec,
-                job_id=job_id,
-                round_=0,
-                parent=None,
-                parameters=parameters,
-                slot_states={},
-                outer_state=outer_state,
-                pin=False,
-            )
-            own_pins.pin(storage, job_id, own_pins.stored_files(storage, stored.files))
             # Otherwise nodes evaluate it. A job that waits for nodes may never train.
-            if job.matched_at is not None and is_first_by_market(spec, size):
-                stored = replace(stored, loss=model_loss(storage, settings, spec, parameters, 0))
+            is_evaluated = job.matched_at is not None and is_first_by_market(spec, size)
+            loss = model_loss(storage, settings, spec, parameters, 0) if is_evaluated else None
         except (GymError, BlobNotFound, BlobCorrupt, BlobTooLarge):
             return reason
+        stored = store_checkpoint(
+            storage,
+            spec,
+            job_id=job_id,
+            round_=0,
+            parent=None,
+            parameters=parameters,
+            slot_states={},
+            outer_state=outer_state,
+            pin=False,
+        )
+        # Files that storage collected before the pin are no fault of the inputs: a later call stores them again.
+        own_pins.pin(storage, job_id, own_pins.stored_files(storage, stored.files))
+        if loss is not None:
+            stored = replace(stored, loss=loss)
         with database.transaction() as session:
             job = jobs_repository.lock_job(session, job_id)
             if job is not None and job.status == JobStatus.RUNNING:

@@ -19,20 +19,23 @@ from market.orders import amendments
 from market.orders.errors import NotCancellable
 from market.platform.db.base import utc_now
 from market.platform.storage.client import Storage
-from market.platform.storage.errors import StorageUnavailable
+from market.platform.storage.errors import BlobNotFound, StorageUnavailable
 from market.providers.models import AskRow, ComponentHeartbeat, Outage
 from market.providers.outages import service as outages
 from market.providers.record import repository as record_repository
+from market.training.checkpoints.service import StoredCheckpoint
 from market.training.leases import service as leases
 from market.training.leases.errors import LeaseLost
 from market.training.leases.models import Lease
 from market.training.matching import book
+from market.training.rounds import first_checkpoint
 from market.training.rounds import service as rounds
 from market.training.units import service as units
 from market.training.uploads import service as uploads
 from market.training.uploads.models import Upload
 from training_gym.data.dataset import DatasetManifest, describe_shard
 from zoo_compute.content.blockstore import BlockStore
+from zoo_protocol.content.unixfs import cid_of_file
 
 
 def test_job_without_capacity_fails_and_frees_nodes(world: World, nodes: list[str]) -> None:
@@ -152,6 +155,19 @@ def _matched_long_ago(world: World, nodes: list[str], monkeypatch: pytest.Monkey
             world.place(job_id, nodes)
     world.change(Job, job_id, matched_at=utc_now() - timedelta(hours=3, minutes=30))
     return job_id
+
+
+def test_first_files_collected_before_pin_are_stored_again(
+    world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = world.manifest(world.running([world.node()]), 0)
+    job_id, absent = world.job(nodes=len(nodes)), cid_of_file(b"collected by storage")
+    with monkeypatch.context() as patch:
+        patch.setattr(first_checkpoint, "store_checkpoint", lambda *_args, **_names: StoredCheckpoint(absent, made))
+        with pytest.raises(BlobNotFound):
+            world.place(job_id, nodes)
+    world.dispatch(job_id)
+    assert (world.read(job_id).status, len(world.units(job_id))) == (JobStatus.RUNNING, len(nodes))
 
 
 def test_first_round_begins_with_first_checkpoint(
