@@ -95,7 +95,7 @@ def verify_job(
     if joins is not None:
         joins.joins(rounds, keeps_replaced=loss is not None)
         losses.replaced_model(joins.replaced)
-    rollbacks = {} if joins is None else joins.rollbacks()
+    rollbacks = {} if joins is None else joins.rollbacks(settlement.parts[:-1])
     result.receipt = build_receipt(record, opened, settlement, slashes, rollbacks, chain.treasury_balance())
     return result
 

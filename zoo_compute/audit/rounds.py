@@ -1,6 +1,5 @@
 """Rounds of a job, recomputed: links of checkpoints, starts of units, joins of payloads."""
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +14,7 @@ from training_gym.model.folder import load_files
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import GymError, PayloadError
 from training_gym.units.checkpoint import CheckpointManifest, initial_checkpoint, load_state, save_state
+from zoo_compute.audit.rollbacks import RollbackChecks
 from zoo_compute.audit.settlements import Expect
 from zoo_compute.base.errors import Finding
 from zoo_compute.content.base_models import BaseFiles
@@ -28,15 +28,8 @@ from zoo_protocol.payments.job_record import (
     PlacedPayload,
     UnitRecord,
 )
-from zoo_protocol.verification.training_faults import (
-    DIVERGED,
-    FINAL_LOSS,
-    STEP_NOT_FINITE,
-    KnownLoss,
-    Rollback,
-    checkpoint_fault,
-    has_diverged,
-)
+from zoo_protocol.payments.receipt import Settled
+from zoo_protocol.verification.training_faults import FINAL_LOSS, STEP_NOT_FINITE, Rollback
 
 Fetch = Callable[[str | None, str | None], bytes | None]
 """(where, CID) -> bytes; None if they are not available, and a finding if ``where`` is given."""
@@ -158,41 +151,17 @@ class Rounds:
         since = max((one for one in went_back if one <= number), default=0)
         return {one.cid for one in self._record.checkpoints[since:]}
 
-    def rollbacks(self) -> dict[int, Rollback]:
-        """Return the rollbacks by the round of their checkpoint.
+    def rollbacks(self, lines: Sequence[Settled] = ()) -> dict[int, Rollback]:
+        """Return the rollbacks by the round of their checkpoint, and check reasons and targets.
 
-        Checks their reasons against losses and units of the record.
+        Args:
+            lines: the job's settlements before the last one.
         """
-        found: dict[int, Rollback] = {}
-        for round_ in range(len(self._aggregations)):
-            if (stated := self.rollback(round_)) is None:
-                continue
-            faults = self._faults(max(found, default=0), round_)
-            self._expect("wrong_rollback", f"rounds[{round_}].rollback_reason", True, stated.reason in faults)
-            found[round_ + 1] = stated
+        stated = {round_ + 1: self.rollback(round_) for round_ in range(len(self._aggregations))}
+        found = {number: one for number, one in stated.items() if one is not None}
+        checks = RollbackChecks(self._expect, self._record, self._spec, self._nodes(), self._gateway)
+        checks.check(found, lines)
         return found
-
-    def _faults(self, since: int, round_: int) -> set[str | None]:
-        """Return the codes of a round's faults.
-
-        Checkpoints before ``since``, and units that started from them, do not count again.
-        """
-        is_last = round_ + 1 == self._spec.training.rounds
-        # The record cannot show these.
-        faults: set[str | None] = {STEP_NOT_FINITE, FINAL_LOSS} if is_last else {STEP_NOT_FINITE}
-        known: dict[int, KnownLoss] = {}
-        for checkpoint in self._record.checkpoints[: round_ + 1]:
-            if checkpoint.validation_loss is not None:
-                known[checkpoint.round] = KnownLoss.of(checkpoint.validation_loss, checkpoint.validation_error)
-                if checkpoint.round >= since:
-                    faults.add(checkpoint_fault(known))
-        starts = {one.cid for one in self._record.checkpoints[since:]}
-        units = [one for one in self._record.units if one.round == round_ and one.start_checkpoint_cid in starts]
-        usable = {unit.slot for unit in units if unit.status != "lost"}
-        lost = Counter(unit.slot for unit in units if unit.reason == DIVERGED and unit.slot not in usable)
-        if has_diverged(lost, self._nodes(), quorum(self._nodes())):
-            faults.add(DIVERGED)
-        return faults
 
     def _nodes(self) -> int:
         return int(self._record.order["units"]) // self._spec.training.rounds

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from kit.payments.receipt_world import World
-from kit.payments.rollbacks import roll_back
+from kit.payments.rollbacks import give_up, roll_back, state_loss
 
 from training_gym.aggregate.outer_step import initial_outer_state, save_outer_state
 from training_gym.data.dataset import DatasetManifest, Split, validation_size
@@ -16,22 +16,6 @@ from zoo_compute.terminal.receipts import print_receipt
 from zoo_protocol.payments.job_record import AggregationRecord
 
 ROLLBACK_CODES = {"wrong_rollback", "wrong_aggregation", "wrong_model", "wrong_manifest"}
-
-
-def spike(world: World, round_: int = 1, loss: str = "9.000000", error: str = "0.010000") -> None:
-    """State a loss for the checkpoint of a round."""
-    shown = list(world.record.checkpoints)
-    shown[round_] = replace(shown[round_], validation_loss=loss, validation_error=error)
-    world.change("record", checkpoints=shown)
-
-
-def give_up(world: World, status: str, begun: int = 1) -> None:
-    """Let a second-round unit of each replica, begun from checkpoint ``begun``, be given up."""
-    units, start = world.record.units, world.record.checkpoints[begun].cid
-    lost = [
-        replace(units[-1], slot=slot, status=status, reason="diverged", start_checkpoint_cid=start) for slot in range(2)
-    ]
-    world.change("record", units=[*units[:-1], *lost])
 
 
 def test_rolled_back_checkpoint_is_accepted(capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,6 +56,10 @@ def test_receipt_of_unmatched_job_has_no_price(capsys: pytest.CaptureFixture[str
         assert f"price per GPU-hour  {shown}\n" in capsys.readouterr().out
 
 
+def spike(world: World, round_: int = 1, loss: str = "9.000000", error: str = "0.010000") -> None:
+    state_loss(world, round_, loss, error)
+
+
 @pytest.mark.parametrize(
     ("reason", "fault", "is_true"),
     [
@@ -93,7 +81,7 @@ def test_reason_of_rollback_follows_from_record(
     reason: str | None, fault: Callable[[World], None], is_true: bool
 ) -> None:
     world = World()
-    roll_back(world, reason=reason)
+    roll_back(world, to=0, reason=reason)
     fault(world)
     assert ("wrong_rollback" in world.codes()) != is_true
 
@@ -153,7 +141,7 @@ def test_single_payload_after_rollback_is_found(begun: int) -> None:
 def test_units_of_second_rollback_follow_first(begun: int) -> None:
     world = World()
     roll_back_first_round(world)
-    roll_back(world, reason="diverged")
+    roll_back(world, to=0, reason="diverged")
     give_up(world, "lost", begun)
     assert ("wrong_rollback" in world.codes()) == (begun == 0)
 
@@ -163,7 +151,7 @@ def test_rollback_of_final_model_is_not_counted(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(rounds, "MAX_ROLLBACKS", 1)
     world = World()
     roll_back_first_round(world)
-    roll_back(world, reason=reason)
+    roll_back(world, to=0, reason=reason)
     assert ("wrong_rollback" in world.codes()) == is_counted
 
 
@@ -228,11 +216,11 @@ def test_replaced_final_model_needs_payloads() -> None:
 
 @pytest.mark.parametrize(
     "forged",
-    [{"to": 0}, {"to": 2}, {"verdict": "included"}, {"outer_state": None}, {"update": "wrong"}],
-    ids=["other_round", "later_round", "verdict", "outer_state", "update"],
+    [{"model": "wrong"}, {"to": 2}, {"verdict": "included"}, {"outer_state": None}, {"update": "wrong"}],
+    ids=["other_model", "later_round", "verdict", "outer_state", "update"],
 )
 def test_forged_rollback_is_found(forged: dict[str, Any]) -> None:
     world = World()
-    update = {"update": world.manifest(2).update} if "update" in forged else {}
-    roll_back(world, **(forged | update))
+    wrong = {name: getattr(world.manifest(2), name) for name, value in forged.items() if value == "wrong"}
+    roll_back(world, **(forged | wrong))
     assert "wrong_rollback" in world.codes()
