@@ -8,6 +8,7 @@ The settlement event names the job record by its digest. The checks of the recor
 - verifiers signed the results that pass these segments, and each rejection has a reason on chain;
 - the sampling rates follow from the providers' settled units;
 - checkpoints and starts are linked from the first to the final model, and the last rounds are joined again;
+- rounds list each payload that they must have had;
 - every CID resolves to bytes with that hash;
 - the amounts add up to the wei.
 """
@@ -93,6 +94,7 @@ def verify_job(
     losses = checks.losses(loss)
     losses.checkpoints()
     if joins is not None:
+        replays.payloads_left_out(joins.left_out())
         joins.joins(rounds, keeps_replaced=loss is not None)
         losses.replaced_model(joins.replaced)
     rollbacks = {} if joins is None else joins.rollbacks(settlement.parts[:-1])

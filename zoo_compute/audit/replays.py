@@ -5,7 +5,7 @@ The tolerance of a cross-class result cannot be recomputed from a record: it res
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from zoo_compute.audit.settlements import Expect, fetch_record, signer_of, units_of
@@ -149,6 +149,14 @@ class ReplayChecks:
         for code, expected, found in wrong:
             self._expect(code, place, expected, found)
         return all(expected == found for _, expected, found in wrong)
+
+    def payloads_left_out(self, units: Sequence[tuple[UnitRecord, int]]) -> None:
+        """Report units that no round lists, each with one that had to, unless a dispute excused it."""
+        for unit, round_ in units:
+            if ACQUITTED not in self._outcomes(unit):  # no round lists a unit while it is in dispute
+                where = f"units[{unit.round}/{unit.slot}].payload_cid"
+                due = f"{unit.payload_cid} in the record of round {round_} or before, as the replica went on since"
+                self._expect("payload_left_out", where, due, "in none; ask the market why, its provider when it came")
 
     def left_out(self, gateway: GatewayClient) -> None:
         """Check that the record has each disputed or slashed unit of the job that the chain shows."""

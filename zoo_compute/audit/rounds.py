@@ -14,6 +14,7 @@ from training_gym.model.folder import load_files
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import GymError, PayloadError
 from training_gym.units.checkpoint import CheckpointManifest, initial_checkpoint, load_state, save_state
+from zoo_compute.audit.payload_lists import units_left_out
 from zoo_compute.audit.rollbacks import RollbackChecks
 from zoo_compute.audit.settlements import Expect
 from zoo_compute.base.errors import Finding
@@ -139,6 +140,10 @@ class Rounds:
         """Return the rollback that a round's record states, if any."""
         to, reason = self._aggregations[round_].rolled_back_to, self._aggregations[round_].rollback_reason
         return None if to is None or reason is None else Rollback(to, reason)
+
+    def left_out(self) -> list[tuple[UnitRecord, int]]:
+        """Return the verified units whose payload no round lists, each with a round that had to."""
+        return units_left_out(self._record, self._aggregations, self._starts, self._spec.training.round_delay)
 
     def _usable_units(self, number: int) -> list[UnitRecord]:
         """Return the units that rounds from checkpoint ``number`` on may use."""

@@ -24,6 +24,8 @@ AGGREGATION_KIND = "zoo-aggregation/4"
 VERIFIED = "verified"
 ROLLED_BACK = "rolled_back"
 """Verdict on the payloads of a round whose checkpoint repeats an earlier one."""
+PAYLOAD_LOST = "payload_lost"
+"""Reason of a verified unit whose payload the market's storage had lost: no aggregation lists it."""
 MAX_ROLLBACKS = 2
 """Rollbacks of a job; it fails as ``diverged`` when it needs another one."""
 INPUT_FILES = ("checkpoint_cid", "slot_state_cid", "restored_payload_cid", "eager_payload_cid")
@@ -76,7 +78,7 @@ class ReplayRecord:
 class UnitRecord:
     """One unit: its provider, its commitment and its outcome.
 
-    - ``status`` is verified, rejected or lost.
+    - ``status`` is verified, rejected or lost. ``reason`` is that of the last two, or ``PAYLOAD_LOST``.
     - ``start_slot_state_cid`` is the replica state at the start; None is a fresh one. The payload
       ``start_restored_payload_cid`` was restored to it, unless None. ``slot_state_cid`` is the state at the end. Such
       files stay on their nodes unless another node needs them.

@@ -18,7 +18,7 @@ from market.verification.penalties import service as penalties
 from market.verification.samples import service as samples
 from market.verification.windows import service as windows_service
 from zoo_protocol.hashing import to_hex
-from zoo_protocol.payments.job_record import JobRecord, UnitRecord, WindowRecord, unit_leaf
+from zoo_protocol.payments.job_record import PAYLOAD_LOST, JobRecord, UnitRecord, WindowRecord, unit_leaf
 
 
 def build_record(
@@ -80,9 +80,11 @@ def _unit(session: Session, unit: UnitSummary, windows: dict[int, WindowRecord])
     if window is not None:
         leaf = unit_leaf(unit.job_id, unit.round, unit.slot, unit.provider, unit.trace_root, unit.payload_hash)
         index = window.leaves.index(to_hex(leaf))
+    is_lost = unit.exclusion_reason == PAYLOAD_LOST
     return from_row(
         UnitRecord,
         unit,
+        reason=unit.reason or (PAYLOAD_LOST if is_lost else None),
         window=None if window is None else window.id,
         window_index=index,
         drawn_segments=(drawn := samples.drawn_segments(session, unit.id)),

@@ -66,7 +66,7 @@ from training_gym.exchange.deadlines import MAX_STALENESS
 from training_gym.model.layout import Arrays
 from training_gym.spec.config import TrainingSpec
 from training_gym.spec.errors import PayloadError
-from zoo_protocol.payments.job_record import MAX_ROLLBACKS, ROLLED_BACK
+from zoo_protocol.payments.job_record import MAX_ROLLBACKS, PAYLOAD_LOST, ROLLED_BACK
 from zoo_protocol.verification.training_faults import FINAL_LOSS, STEP_NOT_FINITE, KnownLoss, Rollback
 
 
@@ -343,7 +343,7 @@ def _apply(
             if not is_continued:  # excluded units too: a reset optimiser would lag behind the other replicas
                 slot_states.set_next_start_state(session, slots[unit.slot], unit)
             unit.to_restore = unit.id in restored
-        elif unit.exclusion_reason == tree.PAYLOAD_LOST:
+        elif unit.exclusion_reason == PAYLOAD_LOST:
             if not slot_states.continues_on_delivery(job):
                 slot_states.set_next_start_state(session, slots[unit.slot], unit)
         elif tree.can_be_aggregated(unit):

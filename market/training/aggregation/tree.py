@@ -43,9 +43,7 @@ from training_gym.aggregate.tree import (
 )
 from training_gym.spec.config import TrainingSpec
 from zoo_protocol.hashing import from_hex, to_hex
-
-PAYLOAD_LOST = "payload_lost"
-"""Exclusion reason of a payload that storage has lost."""
+from zoo_protocol.payments.job_record import PAYLOAD_LOST
 
 _log = structlog.get_logger(__name__)
 

@@ -26,6 +26,7 @@ class UnitSummary:
     provider: str
     status: str
     reason: str | None
+    exclusion_reason: str | None  # of its payload, from the aggregation
     start_checkpoint_cid: str
     start_slot_state_cid: str | None
     start_restored_payload_cid: str | None
