@@ -9,7 +9,7 @@ from training_gym.spec.config import TrainingSpec
 from zoo_compute.audit.settlements import Expect, read_record
 from zoo_compute.base.errors import Mismatch
 from zoo_compute.content.gateway import UNAVAILABLE, GatewayClient
-from zoo_protocol.payments.job_record import JobRecord
+from zoo_protocol.payments.job_record import CheckpointRecord, JobRecord
 from zoo_protocol.payments.receipt import Settled
 from zoo_protocol.verification.training_faults import (
     DIVERGED,
@@ -54,9 +54,10 @@ class RollbackChecks:
                 due = f"a reason that units or losses from {target.loss} on give; ask the market which ones"
                 self._expect("wrong_rollback", f"rounds[{round_}].rollback_reason", due, rollback.reason)
             if rollback.reason != FINAL_LOSS:  # of those models the market evaluates only some, again
-                before = (earlier | self._published_before(round_, lines)) & losses.keys()
-                lowest = min((losses[one].loss for one in before), default=LARGEST_LOSS)
-                if target.loss > lowest or (rollback.to > 0 and target.loss >= LARGEST_LOSS):
+                before = {one: losses[one] for one in earlier if one in losses} | self._published_before(round_, lines)
+                lowest = min((loss.loss for loss in before.values()), default=LARGEST_LOSS)
+                known_of_target = min(target.loss, before.get(rollback.to, target).loss)
+                if known_of_target > lowest or (rollback.to > 0 and target.loss >= LARGEST_LOSS):
                     due = f"the checkpoint with the lowest known loss, at most {lowest}; ask the market why"
                     self._expect("wrong_rollback", f"rounds[{round_}].rolled_back_to", due, rollback.to)
             since = number
@@ -65,20 +66,19 @@ class RollbackChecks:
 
     def _losses(self, round_: int) -> dict[int, KnownLoss]:
         """Return the losses of the checkpoints up to a round's own."""
-        return {
-            one.round: KnownLoss.of(one.validation_loss, one.validation_error)
-            for one in self._record.checkpoints[: round_ + 1]
-            if one.validation_loss is not None
-        }
+        return _known_losses(self._record.checkpoints[: round_ + 1])
 
-    def _published_before(self, round_: int, lines: Sequence[Settled]) -> set[int]:
-        """Return the checkpoints whose losses a settlement had published before a round began."""
-        known: set[int] = set()
+    def _published_before(self, round_: int, lines: Sequence[Settled]) -> dict[int, KnownLoss]:
+        """Return the losses, by checkpoint, that a settlement had published before a round began.
+
+        A better evaluation may have replaced some since, as that of the first model.
+        """
+        known: dict[int, KnownLoss] = {}
         for line in lines:
             with suppress(Mismatch, *UNAVAILABLE):  # reported with the line's batch
                 shown = read_record(self._gateway, line.record, self._record.job_id).checkpoints
                 if len(shown) <= round_:
-                    known |= {one.round for one in shown if one.validation_loss is not None}
+                    known |= _known_losses(shown)
         return known
 
     def _faults(self, since: int, round_: int, losses: Mapping[int, KnownLoss]) -> set[str | None]:
@@ -99,3 +99,11 @@ class RollbackChecks:
         if has_diverged(lost, self._nodes, quorum(self._nodes)):
             faults.add(DIVERGED)
         return faults
+
+
+def _known_losses(checkpoints: Sequence[CheckpointRecord]) -> dict[int, KnownLoss]:
+    return {
+        one.round: KnownLoss.of(one.validation_loss, one.validation_error)
+        for one in checkpoints
+        if one.validation_loss is not None
+    }

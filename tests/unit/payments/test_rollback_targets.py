@@ -28,20 +28,25 @@ def settle_before(world: World, checkpoints: Sequence[CheckpointRecord]) -> Sett
 
 
 def places(
-    losses: Sequence[str | None], stated: Mapping[int, tuple[int, str]], published: Sequence[int] = ()
+    losses: Sequence[str | None],
+    stated: Mapping[int, tuple[int, str]],
+    published: Sequence[int] = (),
+    first: str | None = None,
 ) -> list[str]:
     """Return the places of findings on rollbacks of a job with these losses.
 
     Args:
         stated: target and reason by the round of the rollback's checkpoint.
         published: numbers of checkpoints in the records of earlier settlements.
+        first: loss of the first model in these records, unless it is the same.
     """
     world: Any = settled_job()
     made = world.record.checkpoints[0]
     checkpoints = [
         replace(made, round=round_, cid=str(round_), validation_loss=loss) for round_, loss in enumerate(losses)
     ]
-    result, lines = Verification(), [settle_before(world, checkpoints[:count]) for count in published]
+    early = [replace(checkpoints[0], validation_loss=first or losses[0]), *checkpoints[1:]]
+    result, lines = Verification(), [settle_before(world, early[:count]) for count in published]
     record = replace(world.record, checkpoints=checkpoints)
     found = {number: Rollback(*one) for number, one in stated.items()}
     RollbackChecks(result.expect, record, world.spec, 2, world).check(found, lines)
@@ -87,6 +92,14 @@ def test_first_model_is_target_without_known_losses(losses: list[str | None]) ->
 def test_target_is_not_above_published_loss(published: int, is_found: bool) -> None:
     """A loss that is published while the round runs may be newer than its rollback."""
     assert places(["5.0", "6.0"], {2: (1, "step_not_finite")}, [published]) == [TARGET] * is_found
+
+
+@pytest.mark.parametrize(("losses", "to"), [(["3.9", "4.0", "9.0"], 1), (["4.1", "4.0", "9.0"], 0)])
+def test_losses_count_as_known_at_rollback(losses: list[str], to: int) -> None:
+    """The first model was evaluated on more samples later."""
+    stated, first = {3: (to, "step_not_finite")}, {0: "3.9", 1: "4.1"}[to]
+    assert places(losses, stated, [2], first) == []
+    assert places(losses, stated, [2]) == ["rounds[2].rolled_back_to"]
 
 
 def test_unknown_target_is_found_with_published_loss() -> None:
