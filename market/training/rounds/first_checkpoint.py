@@ -82,7 +82,7 @@ def build_initial_checkpoint(database: Database, settings: Settings, storage: St
             outer_state=outer_state,
             pin=False,
         )
-        # Files that storage collected before the pin are no fault of the inputs: a later call stores them again.
+        # Storage may collect files before the pin. The inputs are not at fault: a later call stores them again.
         own_pins.pin(storage, job_id, own_pins.stored_files(storage, stored.files))
         if loss is not None:
             stored = replace(stored, loss=loss)
