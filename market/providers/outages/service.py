@@ -14,8 +14,10 @@ from sqlalchemy.orm import Session
 from market.platform.db.session import database_now
 from market.providers.models import ComponentHeartbeat, Outage
 
-API, SWEEP, STORAGE, WORKER = "api", "sweep", "storage", "worker"
+API, SWEEP, STORAGE = "api", "sweep", "storage"
 
+_UNCHECKED = timedelta(minutes=1)
+"""Time before a failed check that belongs to its outage, for sweeps of busy workers."""
 RETENTION = timedelta(days=30)
 """Retention of outages; longer than any deadline that they extend."""
 
@@ -44,21 +46,31 @@ def report(session: Session, part: str, gap: timedelta) -> Outage | None:
     return outage
 
 
-def record_check(session: Session, part: str, works: bool) -> None:
-    """Record a check of storage or a worker.
+def record_storage_check(session: Session, works: bool, began: datetime | None = None) -> None:
+    """Record a check of storage. A failure extends the outage since the last success.
 
-    A failure extends the outage since the last success.
-    Without an earlier success, the outage begins a minute ago. Checks run only while a task depends on the part.
+    Without an earlier success, the outage begins a minute ago. Checks run only while a task depends on storage.
+
+    Args:
+        began: start of a failed task, if others may have worked unnoticed since the last check. The outage begins a
+            minute before it, or goes on if it ended later.
     """
     now = database_now(session)
-    unseen = insert(ComponentHeartbeat).values(part=part, seen_at=now - timedelta(minutes=1))
+    unseen = insert(ComponentHeartbeat).values(part=STORAGE, seen_at=now - _UNCHECKED)
     session.execute(unseen.on_conflict_do_nothing())
-    row = session.get_one(ComponentHeartbeat, part)
+    row = session.get_one(ComponentHeartbeat, STORAGE)
     if works:
         row.seen_at = now
-    else:
-        away = insert(Outage).values(part=part, starts_at=row.seen_at, ends_at=now)
-        session.execute(away.on_conflict_do_update(index_elements=["part", "starts_at"], set_={"ends_at": now}))
+        return
+    starts_at = row.seen_at
+    if began is not None:
+        first = min(began, now) - _UNCHECKED
+        current = select(func.max(Outage.starts_at)).where(
+            Outage.part == STORAGE, Outage.starts_at >= row.seen_at, Outage.ends_at >= first
+        )
+        starts_at = session.scalar(current) or max(row.seen_at, first)
+    away = insert(Outage).values(part=STORAGE, starts_at=starts_at, ends_at=now)
+    session.execute(away.on_conflict_do_update(index_elements=["part", "starts_at"], set_={"ends_at": now}))
 
 
 def is_unresponsive(session: Session, part: str, gap: timedelta, now: datetime) -> bool:
@@ -88,7 +100,7 @@ def time_at_work(session: Session, start: datetime, end: datetime) -> timedelta:
     steady = ComponentHeartbeat.part.in_((API, SWEEP))
     seen_at = session.scalar(select(func.min(ComponentHeartbeat.seen_at)).where(steady))
     until = end if seen_at is None else min(end, seen_at)
-    return until - start - outage_time(session, start, until, (API, SWEEP, STORAGE, WORKER))
+    return until - start - outage_time(session, start, until, (API, SWEEP, STORAGE))
 
 
 def delete_expired(session: Session, now: datetime) -> None:

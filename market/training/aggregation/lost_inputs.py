@@ -41,7 +41,10 @@ def fails_overdue_job(database: Database, settings: Settings, storage: Storage, 
     try:
         yield
     except (StorageError, GymError) as error:
-        if not storage.accepts_writes() or not _ends(database, settings, job_id, began, error):
+        works = storage.accepts_writes()
+        with database.transaction() as session:
+            outages.record_storage_check(session, works, began)
+        if not works or not _ends(database, settings, job_id, began, error):
             raise
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from market.platform.storage.client import Storage, StoredBlob
-from market.platform.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge
+from market.platform.storage.errors import BlobCorrupt, BlobNotFound, BlobTooLarge, StorageUnavailable
 from market.training.checkpoints.base_models import base_manifest
 from training_gym.data.dataset import DatasetManifest
 from training_gym.spec.config import TrainingSpec
@@ -20,9 +20,26 @@ _WAITED_FOR_BYTES = 4 << 30
 
 
 def pin(storage: Storage, job_id: str, files: Iterable[StoredBlob]) -> None:
-    """Pin files for a job. Idempotent. Raises StorageError."""
+    """Pin files for a job. Idempotent.
+
+    Raises:
+        StorageError: storage failed, or lacks a file (BlobNotFound).
+    """
     for file in files:
-        storage.pin(storage.put_owned(file, job_id), size=min(file.size, _WAITED_FOR_BYTES))
+        own = storage.put_owned(file, job_id)
+        try:
+            storage.pin(own, size=min(file.size, _WAITED_FOR_BYTES))
+        except BlobNotFound:
+            _require_node(storage, own)
+            raise
+
+
+def _require_node(storage: Storage, own: str) -> None:
+    """Raise StorageUnavailable if storage collected a job's own node before its pin."""
+    try:
+        storage.stat(own)
+    except BlobNotFound as error:
+        raise StorageUnavailable(f"IPFS lost a node before its pin: {error}") from error
 
 
 def release(storage: Storage, job_id: str, spec: TrainingSpec, stored: Sequence[str]) -> None:

@@ -91,8 +91,7 @@ def build_initial_checkpoint(database: Database, settings: Settings, storage: St
             if job is not None and job.status == JobStatus.RUNNING:
                 job.round_started_at = utc_now()  # its nodes have waited for this
             record_checkpoint(session, stored)
-            for part in (outages.STORAGE, outages.WORKER):
-                outages.record_check(session, part, works=True)
+            outages.record_storage_check(session, works=True)
     return None
 
 

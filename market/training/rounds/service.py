@@ -80,14 +80,14 @@ def dispatch(database: Database, settings: Settings, storage: Storage, job_id: s
 
 
 def _build_first_checkpoint(database: Database, settings: Settings, storage: Storage, job_id: str) -> str | None:
-    """Build it as :func:`build_initial_checkpoint`; a failure of storage or worker is an outage."""
+    """Build it as :func:`build_initial_checkpoint`; record whether storage works when it fails."""
+    began = utc_now()
     try:
         return build_initial_checkpoint(database, settings, storage, job_id)
-    except (StorageUnavailable, OSError) as error:
-        is_own = isinstance(error, OSError)
-        works = not is_own and storage.accepts_writes()  # storage can refuse the content alone
+    except StorageUnavailable:
+        works = storage.accepts_writes()  # it can refuse the content alone
         with database.transaction() as session:
-            outages.record_check(session, outages.WORKER if is_own else outages.STORAGE, works)
+            outages.record_storage_check(session, works, began)
         raise
 
 

@@ -77,5 +77,5 @@ def _is_storable(database: Database, storage: Storage) -> bool:
             return True
     works = storage.accepts_writes()
     with database.transaction() as session:
-        outages.record_check(session, outages.STORAGE, works)
+        outages.record_storage_check(session, works)
     return works

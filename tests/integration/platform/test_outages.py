@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 from market.app import create_app
 from market.domain.network import DEVNET
 from market.platform.db.base import utc_now
-from market.platform.db.session import Database
+from market.platform.db.session import Database, database_now
 from market.platform.http.services import Services
 from market.providers.benchmarks import service as benchmarks
 from market.providers.models import ComponentHeartbeat, Outage, Provider, ProviderEpoch
@@ -186,6 +186,21 @@ def test_benchmark_deadline_is_extended_by_outage(world: World, away: bool) -> N
     assert world.get(Provider, node).status == ("active" if away else "demoted")
     benchmarks.demote_overdue(world.database, utc_now() + 10 * MINUTE)
     assert world.get(Provider, node).status == "demoted"
+
+
+def test_outage_of_storage_spans_failed_tasks(database: Database) -> None:
+    with database.transaction() as session:
+        now = database_now(session)
+        session.add(ComponentHeartbeat(part=outages.STORAGE, seen_at=now - 300 * MINUTE))
+        session.add(Outage(part=outages.STORAGE, starts_at=now - 70 * MINUTE, ends_at=now - 30 * MINUTE))
+        outages.record_storage_check(session, False, began=now - 29.5 * MINUTE)  # a long task
+        session.expire_all()
+        [row] = session.scalars(select(Outage))
+        assert (row.starts_at, row.ends_at >= now) == (now - 70 * MINUTE, True)
+        outages.record_storage_check(session, True)
+        outages.record_storage_check(session, False, began=now)
+        assert outages.outage_time(session, now, now + MINUTE, [outages.STORAGE]) < MINUTE
+        assert len(session.scalars(select(Outage)).all()) == 2
 
 
 def test_overlapping_outages_count_once_and_expire(database: Database) -> None:

@@ -19,6 +19,7 @@ from market.platform.db.base import utc_now
 from market.platform.events.models import AuditEvent
 from market.platform.storage.client import Storage
 from market.platform.storage.errors import BlobNotFound, StorageUnavailable
+from market.providers.models import Outage
 from market.training.aggregation import final_model, lost_inputs
 from market.training.evaluation.service import examine
 from market.training.units.models import Unit
@@ -192,6 +193,25 @@ def test_storage_outage_ends_no_trained_job(world: World, nodes: list[str]) -> N
     with pytest.raises(StorageUnavailable):
         world.aggregate(job_id)
     world.storage = working
+    world.aggregate(job_id)
+    assert world.read(job_id).status == JobStatus.VERIFYING
+
+
+def test_outage_of_storage_takes_no_patience(world: World, nodes: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """No attempt can find a file that is restored until then."""
+    job_id = world.delivered_job(nodes, rounds=1)
+    for failure, works in ((BlobNotFound("not in time"), True), (StorageUnavailable("no answer"), False)):
+        with monkeypatch.context() as broken:
+            broken.setattr(final_model, "receipt_loss", raising(failure))
+            broken.setattr(Storage, "accepts_writes", lambda _, works=works: works)
+            with pytest.raises(type(failure)):
+                world.aggregate(job_id)
+    trained_long_ago(world, job_id)
+    world.execute(update(Outage).values(starts_at=utc_now() - timedelta(hours=2)))
+    with monkeypatch.context() as broken:
+        broken.setattr(final_model, "receipt_loss", raising(BlobNotFound("not in time")))
+        with pytest.raises(BlobNotFound):
+            world.aggregate(job_id)
     world.aggregate(job_id)
     assert world.read(job_id).status == JobStatus.VERIFYING
 

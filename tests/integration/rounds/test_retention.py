@@ -16,12 +16,13 @@ from sqlalchemy import func, select, update
 
 from market.auctions import service as auctions
 from market.auctions.models import AuctionRound
+from market.domain.lifecycle import JobStatus
 from market.domain.network import DEVNET
 from market.jobs.models import Job
 from market.platform.db.base import utc_now
 from market.platform.events.models import AuditEvent, JobEventRow
 from market.platform.storage.client import Storage
-from market.platform.storage.errors import BlobNotFound
+from market.platform.storage.errors import BlobNotFound, StorageUnavailable
 from market.training.checkpoints import own_pins
 from market.training.checkpoints.models import Checkpoint, Pin
 from market.training.leases.models import Lease
@@ -288,6 +289,17 @@ def test_release_leaves_files_of_others(
     end(world, unmatched, DAY)
     assert forget(world) == 1
     assert stored(world, files, ipfs) == {True}
+
+
+def test_collected_node_above_input_ends_no_job(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    job_id = world.job()
+    with monkeypatch.context() as patch:
+        patch.setattr(Storage, "put_owned", lambda _, file, owner: file.owned_cid(owner))
+        with pytest.raises(StorageUnavailable):
+            world.dispatch(job_id)
+    world.dispatch(job_id)
+    assert world.read(job_id).status == JobStatus.MATCHING
+    assert len(checkpoints(world, job_id)) == 1
 
 
 def test_ended_order_builds_no_checkpoint(world: World) -> None:
