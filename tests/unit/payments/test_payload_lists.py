@@ -73,8 +73,8 @@ def left_out(
     made = world.record.units[0]
 
     def unit(round_: int, slot: int) -> UnitRecord:
-        named = {"start_checkpoint_cid": str(round_), "payload_cid": f"{round_}/{slot}"}
-        return replace(made, round=round_, slot=slot, **named)  # type: ignore[arg-type]
+        payload_cid = f"{round_}/{slot}"
+        return replace(made, round=round_, slot=slot, start_checkpoint_cid=str(round_), payload_cid=payload_cid)
 
     def payload(round_: int, slot: int) -> PlacedPayload:
         return PlacedPayload(slot, round_, slot, f"{round_}/{slot}{attempt}", WEIGHT_ONE, "included")
