@@ -55,7 +55,7 @@ def dispatch(database: Database, settings: Settings, storage: Storage, job_id: s
         job = jobs_repository.job(session, job_id)
         starts = job is not None and job.status in STARTING
         needs_checkpoint = starts and checkpoints_repository.checkpoint(session, job_id, 0) is None
-        matched_at = None if job is None else job.matched_at
+        matched_at = job.matched_at if job is not None and needs_checkpoint else None
         is_overdue = matched_at and outages.time_at_work(session, matched_at, utc_now()) > STORAGE_PATIENCE
     unusable = None
     if needs_checkpoint:
